@@ -1,0 +1,54 @@
+"""Replace index writes in ONNX models by portable standard operators, and confirm the result.
+
+``graphfix.fix(model_or_path, output)`` does what the command ``graphfix IN OUT`` does. The heavy modules (onnx,
+onnxruntime) are imported when a function is first used, so that ``import graphfix`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from graphfix.errors import (
+    GraphfixError,
+    InputError,
+    LossyExportError,
+    NotConfirmedError,
+    UnsupportedError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from graphfix.api import FixResult, fix, load_passes
+
+    __version__: str
+
+__all__ = [
+    "FixResult",
+    "GraphfixError",
+    "InputError",
+    "LossyExportError",
+    "NotConfirmedError",
+    "UnsupportedError",
+    "UsageError",
+    "__version__",
+    "fix",
+    "load_passes",
+]
+
+_LAZY = ("FixResult", "fix", "load_passes")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        from graphfix import api
+
+        return getattr(api, name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("graphfix")
+    raise AttributeError(f"module 'graphfix' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

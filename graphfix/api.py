@@ -1,0 +1,183 @@
+"""The public functions: ``fix`` and ``load_passes``. Nothing here prints; what happened is in the report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from graphfix.errors import UsageError
+from graphfix.user_inputs import check_sets, check_shapes, model_inputs, suggest
+
+if TYPE_CHECKING:
+    import onnx
+
+    from graphfix.pipeline import Event
+    from graphfix.report import Report
+    from graphfix.user_inputs import Arrays
+
+ENTRY_POINTS = "graphfix.passes"
+
+
+@dataclass
+class FixResult:
+    """A fixed and confirmed model.
+
+    ``ok`` is False when nodes remain that were asked to go (with ``strict``, kept scatters too): the model is right,
+    but some engine will still refuse it. ``report.left`` names them.
+    """
+
+    model: onnx.ModelProto
+    report: Report
+    ok: bool
+
+
+def fix(
+    model_or_path: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    only: str | Iterable[str] = (),
+    skip: str | Iterable[str] = (),
+    opset: int | Literal["keep"] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: str | os.PathLike[str] | Arrays | Sequence[Arrays] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    simplify: bool = True,
+    verify: Literal["model", "none"] = "model",
+    budget: int | None = None,
+    strict: bool = False,
+    progress: Callable[[Event], None] | None = None,
+) -> FixResult:
+    """Replace what engines refuse in a model by standard operators, confirm the result and write it.
+
+    ``model_or_path`` is a path, the bytes of a file, or a ModelProto (which is not changed). ``output`` is written
+    whole or not at all, and may be the input's own path; without it nothing is written.
+
+    ``only`` and ``skip`` hold pass names or codes. ``opset`` is the opset to convert to; "keep" forbids any change,
+    None changes it only when the rewrites need it. ``input_shapes`` fixes the shapes used in the check. ``inputs`` is
+    what to check with: one dict of arrays by input name, a list of them, or the path of an ``.npz`` file with arrays
+    named ``<input>``, or ``<set>/<input>`` (also ``<set>/in/<input>``) for several sets. ``rtol`` and ``atol``
+    replace the tolerances of the output's dtype. ``budget`` is the largest new intermediate, in bytes, that a
+    rewrite may make. ``progress`` is called with an Event as stages begin and go on.
+
+    Raises a subclass of GraphfixError when there is nothing to return: InputError and UsageError for bad input and
+    options, LossyExportError, UnsupportedError, and NotConfirmedError when the result does not agree with the input.
+    """
+    from graphfix import model_io, pipeline
+
+    def tell(stage: str, message: str, done: int = 0, total: int = 0) -> None:
+        if progress is not None:
+            progress(pipeline.Event(stage, message, done, total))
+
+    chosen, skipped = _pass_names(only, "only"), _pass_names(skip, "skip")
+    _check_opset(opset)
+    _check_numbers(rtol=rtol, atol=atol, budget=budget)
+    if verify not in ("model", "none"):
+        raise UsageError(f"verify is {verify!r}: choose 'model' or 'none'")
+    if output is not None:
+        model_io.check_writable(output)
+
+    source = os.fspath(model_or_path) if isinstance(model_or_path, (str, os.PathLike)) else ""
+    tell("load", f"reading {source or 'the model'}")
+    start = time.perf_counter()
+    loaded = model_io.load(model_or_path)
+    if output is not None:
+        model_io.check_writable(output, loaded)
+    declared = model_inputs(loaded.model)
+    options = pipeline.Options(
+        only=chosen,
+        skip=skipped,
+        opset=opset,
+        input_shapes=check_shapes(input_shapes, declared),
+        inputs=check_sets(inputs, declared),
+        rtol=rtol,
+        atol=atol,
+        simplify=simplify,
+        verify=verify,
+        budget=budget,
+        strict=strict,
+    )
+    load_seconds = time.perf_counter() - start
+    tell("load", f"read {source or 'the model'}: {len(loaded.model.graph.node)} nodes", 1, 1)
+    model, report = pipeline.run(loaded, options, progress)
+    report.input = report.input or source
+    report.notes = [note for note in loaded.notes if note not in report.notes] + report.notes
+    report.stages = {"load": load_seconds, **report.stages}
+    if output is not None:
+        report.output = os.fspath(output)
+        tell("save", f"writing {report.output}")
+        start = time.perf_counter()
+        model_io.save(model, output, base_dir=loaded.base_dir)
+        report.stages["save"] = time.perf_counter() - start
+        tell("save", f"wrote {report.output}", 1, 1)
+    return FixResult(model, report, ok=not any(left.asked or strict for left in report.left))
+
+
+def load_passes() -> tuple[type[Any], ...]:
+    """Every pass in the order in which they run: graphfix's own, then those of the entry-point group graphfix.passes.
+
+    Raises UsageError for an installed third-party pass that does not load or takes another pass's code or name.
+    """
+    from graphfix.passes import PASSES
+
+    passes: list[type[Any]] = list(PASSES)
+    owner = {key: "graphfix" for known in passes for key in (known.code, known.name)}
+    for entry in sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda e: (e.name, e.value)):
+        try:
+            found = entry.load()
+            keys = (str(found.code), str(found.name))
+        except Exception as error:
+            raise UsageError(
+                f"the third-party pass {entry.name} ({entry.value}) does not load: {error}; repair or uninstall it"
+            ) from error
+        for key in keys:
+            if key in owner:
+                raise UsageError(
+                    f"the third-party pass {entry.name} ({entry.value}) is called {key}, as is a pass of {owner[key]}; "
+                    "uninstall one of them"
+                )
+            owner[key] = entry.value
+        passes.append(found)
+    return tuple(passes)
+
+
+def find_pass(text: str, passes: Iterable[type[Any]]) -> type[Any] | None:
+    """The pass of this code or name, in any case, or None."""
+    wanted = text.strip().casefold()
+    return next((p for p in passes if wanted in (p.code.casefold(), p.name.casefold())), None)
+
+
+def _pass_names(given: str | Iterable[str], option: str) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else tuple(given)
+    passes = load_passes() if names else ()
+    found = []
+    for name in names:
+        known = find_pass(name, passes)
+        if known is None:
+            near = suggest(name, [word for p in passes for word in (p.name, p.code)])
+            raise UsageError(f"{option}: there is no pass {name!r}; {near} (`graphfix passes` lists them)")
+        found.append(known.name)
+    return tuple(dict.fromkeys(found))
+
+
+def _check_opset(opset: Any) -> None:
+    if opset is None or opset == "keep":
+        return
+    from onnx.defs import onnx_opset_version
+
+    newest = onnx_opset_version()
+    if isinstance(opset, bool) or not isinstance(opset, int) or not 1 <= opset <= newest:
+        raise UsageError(f"opset is {opset!r}: give a number from 1 to {newest}, or 'keep'")
+
+
+def _check_numbers(**numbers: Any) -> None:
+    for name, value in numbers.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+            raise UsageError(f"{name} is {value!r}: give a number that is zero or more")

@@ -1,0 +1,429 @@
+"""Emits new nodes in the forms that the model's opset has, and that engines were seen to run.
+
+Choices that are not obvious come from trials of each form in fifteen engines: constants are initializers and never
+Constant nodes with ``value_ints``; no bool constants; ``Where`` only with a computed condition; axes that are inserted
+into a tensor of known shape by Reshape; indices are compared as integers and never as floats.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from graphfix.facts import INT64_MAX, Bound, Facts
+from graphfix.graph import Constant, Node, Scope, Tensor, Value
+from graphfix.symbolic import Expr, product
+
+PASS_METADATA_KEY = "graphfix.pass"
+
+FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
+INT32, INT64, BOOL = TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL
+
+# Element types that ONNX Runtime's CPU provider has no Where for, and a type that holds each of them exactly.
+_WHERE_THROUGH = {
+    TensorProto.INT16: INT32,
+    TensorProto.UINT16: INT32,
+    TensorProto.BFLOAT16: TensorProto.FLOAT,
+}
+# Arithmetic on these is missing below opset 14 (Add) or in ONNX Runtime; float16 and bfloat16 sums are made in float.
+_COMPUTED_AS = {
+    TensorProto.INT8: INT32,
+    TensorProto.UINT8: INT32,
+    TensorProto.INT16: INT32,
+    TensorProto.UINT16: INT32,
+    TensorProto.BFLOAT16: TensorProto.FLOAT,
+}
+
+WHERE_TYPES = frozenset(
+    {
+        *FLOATS,
+        BOOL,
+        TensorProto.UINT8,
+        TensorProto.INT8,
+        TensorProto.INT16,
+        TensorProto.UINT16,
+        TensorProto.INT32,
+        TensorProto.UINT32,
+        TensorProto.INT64,
+    }
+)
+
+Size = int | Value  # a number, or an int64 tensor of shape [1]
+
+
+class OpsetTooLow(Exception):
+    """An operator is needed that the scope's opset does not have. ``needed`` is the first opset that has it."""
+
+    def __init__(self, needed: int, what: str):
+        super().__init__(f"{what} needs opset {needed}")
+        self.needed = needed
+        self.what = what
+
+
+class Builder:
+    """Emits the nodes that replace one node.
+
+    New nodes and their outputs are named ``<replaced node>/graphfix/<pass>/<n>`` and carry the pass code as metadata.
+    """
+
+    def __init__(self, scope: Scope, anchor: Node, facts: Facts, pass_name: str, code: str):
+        self.scope = scope
+        self.anchor = anchor
+        self.facts = facts
+        self.nodes: list[Node] = []
+        self._prefix = f"{anchor.label}/graphfix/{pass_name}"
+        self._code = code
+        self._count = 0
+        self._shapes: dict[Value, Value] = {}
+        self._emitted: dict[Any, Value] = {}
+        self._own_constants: list[Constant] = []
+
+    @property
+    def opset(self) -> int:
+        return self.scope.opset
+
+    def counts(self) -> dict[str, int]:
+        """How many nodes of each type were emitted."""
+        return dict(Counter(node.op for node in self.nodes))
+
+    def require(self, opset: int, what: str) -> None:
+        """Raise OpsetTooLow unless the scope has at least this opset."""
+        if self.opset < opset:
+            raise OpsetTooLow(opset, what)
+
+    # ---- nodes and constants ---------------------------------------------------------------------------------------
+
+    def emit(
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        attrs: dict[str, Any] | None = None,
+        dtype: int | None = None,
+        shape: Sequence[Expr] | None = None,
+    ) -> Value:
+        """Add a standard node with one output and return that output. The same node is not added twice."""
+        names = [i.name if i is not None else "" for i in inputs]
+        key = (op, tuple(names), tuple(sorted((k, repr(v)) for k, v in (attrs or {}).items())))
+        if key in self._emitted:
+            return self._emitted[key]
+        name = self.scope.model.fresh(f"{self._prefix}/{self._count}")
+        self._count += 1
+        proto = onnx.helper.make_node(op, names, [name], name, **attrs or {})
+        entry = proto.metadata_props.add()
+        entry.key, entry.value = PASS_METADATA_KEY, self._code
+        output = Tensor(name, dtype, None)
+        node = Node(proto, dict(attrs or {}), [i if i is not None else Tensor("") for i in inputs], [output])
+        self.scope.model.adopt(node, self.scope)
+        self.scope.tensors[name] = output
+        self.nodes.append(node)
+        if shape is not None:
+            self.facts.set_shape(output, tuple(shape))
+        self._emitted[key] = output
+        return output
+
+    def constant(self, array: Any, dtype: int = INT64) -> Value:
+        """A constant of an ONNX element type; equal constants of a scope are shared."""
+        bfloat16 = dtype == TensorProto.BFLOAT16
+        numpy_dtype = np.dtype(ml_dtypes.bfloat16) if bfloat16 else onnx.helper.tensor_dtype_to_np_dtype(dtype)
+        values = np.asarray(array).astype(numpy_dtype)
+        key = (dtype, values.shape, values.tobytes())
+        if key in self.scope.constants:
+            return self.scope.constants[key]
+        name = self.scope.model.fresh(f"{self._prefix}/c{len(self.scope.constants)}")
+        proto = onnx.helper.make_tensor(name, dtype, values.shape, values.tobytes(), raw=True)
+        if self.scope.is_function:
+            shape = tuple(Expr.of(d) for d in values.shape)
+            return self.emit("Constant", [], {"value": proto}, dtype, shape)
+        value = Constant(proto)
+        self.scope.add_initializer(value, key)
+        self._own_constants.append(value)
+        return value
+
+    def finish(self, result: Value) -> None:
+        """Let ``result`` take the place of the replaced node's first output, and put the new nodes into the graph."""
+        old = self.anchor.outputs[0]
+        producer: Any = result.inputs[0] if result.inputs else None
+        if producer not in self.nodes:
+            result = self.emit("Identity", [result], None, result.dtype)
+            producer = result.inputs[0]
+        self._drop_unread(result)
+        self.anchor.outputs.clear()
+        for consumer in list(result.outputs):
+            for i, value in enumerate(consumer.inputs):
+                if value is result:
+                    consumer.inputs[i] = old
+                    consumer.proto.input[i] = old.name
+        producer.outputs[0] = old
+        producer.proto.output[0] = old.name
+        self.scope.tensors.pop(result.name, None)
+        self.scope.splice(self.anchor, self.nodes)
+        self.scope.drop_unused_initializers(self._own_constants)
+
+    def _drop_unread(self, result: Value) -> None:
+        """Drop nodes that were emitted on the way and are not needed for the result."""
+        kept: list[Node] = []
+        for node in reversed(self.nodes):
+            if node.outputs[0] is result or node.outputs[0].outputs:
+                kept.append(node)
+                continue
+            self.scope.tensors.pop(node.outputs[0].name, None)
+            node.inputs.clear()
+            node.outputs.clear()
+        self.nodes = kept[::-1]
+
+    def _small_constant(self, x: Value) -> Any | None:
+        """The value of a constant that is small enough to be written out once more in another form."""
+        known = self.facts.const(x)
+        return known if known is not None and known.size <= 4096 else None
+
+    def abort(self) -> None:
+        """Take back everything that was emitted."""
+        for node in self.nodes:
+            self.scope.tensors.pop(node.outputs[0].name, None)
+            node.inputs.clear()
+            node.outputs.clear()
+        self.nodes = []
+        self.scope.drop_unused_initializers(self._own_constants)
+
+    # ---- sizes -----------------------------------------------------------------------------------------------------
+
+    def dims(self, tensor: Value) -> tuple[Expr, ...]:
+        """The shape of a tensor of known rank."""
+        shape = self.facts.shape(tensor)
+        assert shape is not None, f"rank of {tensor.name} is unknown"
+        return shape
+
+    def rank(self, tensor: Value) -> int:
+        return len(self.dims(tensor))
+
+    def size(self, tensor: Value, axis: int) -> Size:
+        """A tensor's size along an axis: a number where it is known, else read at run time."""
+        known = self.dims(tensor)[axis].constant
+        if known is not None:
+            return known
+        rank = self.rank(tensor)
+        shape = self.emit("Shape", [tensor], None, INT64, (Expr.of(rank),))
+        return self.emit("Gather", [shape, self.constant([axis])], {"axis": 0}, INT64, (Expr.of(1),))
+
+    def sizes(self, tensor: Value, axes: Sequence[int]) -> Size:
+        """The product of a tensor's sizes along some axes."""
+        total: Size = 1
+        for axis in axes:
+            total = self.times(total, self.size(tensor, axis))
+        return total
+
+    def times(self, a: Size, b: Size) -> Size:
+        if isinstance(a, int) and isinstance(b, int):
+            return a * b
+        if isinstance(a, int) and a == 1:
+            return b
+        if isinstance(b, int) and b == 1:
+            return a
+        return self.emit("Mul", [self.vector([a]), self.vector([b])], None, INT64, (Expr.of(1),))
+
+    def vector(self, sizes: Sequence[Size]) -> Value:
+        """A 1-d int64 tensor of sizes, such as a target shape."""
+        if all(isinstance(s, int) for s in sizes):
+            return self.constant(np.array(sizes, np.int64))
+        parts: list[Value] = []
+        for size in sizes:
+            parts.append(self.constant([size]) if isinstance(size, int) else size)
+        return parts[0] if len(parts) == 1 else self.concat(parts, 0)
+
+    # ---- layout ----------------------------------------------------------------------------------------------------
+
+    def reshape(self, x: Value, sizes: Sequence[Size], shape: Sequence[Expr]) -> Value:
+        """Reshape to explicit sizes (no 0 or -1 tricks, which fail on empty tensors). ``shape`` are the same sizes."""
+        if tuple(shape) == self.facts.shape(x):
+            return x
+        known = self._small_constant(x)
+        if known is not None and all(isinstance(s, int) for s in sizes):
+            return self.constant(known.reshape([s for s in sizes if isinstance(s, int)]), x.dtype)
+        target = self.vector(sizes)
+        attrs = {"allowzero": 1} if self.opset >= 14 and not isinstance(target, Constant) else None
+        return self.emit("Reshape", [x, target], attrs, x.dtype, shape)
+
+    def insert_axes(self, x: Value, positions: Sequence[int]) -> Value:
+        """Insert axes of size 1 so that they are at these positions of the result."""
+        if not positions:
+            return x
+        added, rest = set(positions), iter(self.dims(x))
+        shape = [Expr.of(1) if i in added else next(rest) for i in range(self.rank(x) + len(added))]
+        constants = [d.constant for d in shape]
+        if all(c is not None for c in constants):
+            return self.reshape(x, [c for c in constants if c is not None], shape)
+        if self.opset < 13:
+            return self.emit("Unsqueeze", [x], {"axes": sorted(added)}, x.dtype, shape)
+        return self.emit("Unsqueeze", [x, self.constant(np.array(sorted(added)))], None, x.dtype, shape)
+
+    def drop_axes(self, x: Value, positions: Sequence[int]) -> Value:
+        """Drop axes of size 1."""
+        if not positions:
+            return x
+        dropped = set(positions)
+        shape = [d for i, d in enumerate(self.dims(x)) if i not in dropped]
+        constants = [d.constant for d in shape]
+        if all(c is not None for c in constants):
+            return self.reshape(x, [c for c in constants if c is not None], shape)
+        if self.opset < 13:
+            return self.emit("Squeeze", [x], {"axes": sorted(dropped)}, x.dtype, shape)
+        return self.emit("Squeeze", [x, self.constant(np.array(sorted(dropped)))], None, x.dtype, shape)
+
+    def transpose(self, x: Value, perm: Sequence[int]) -> Value:
+        if list(perm) == list(range(len(perm))):
+            return x
+        known = self._small_constant(x)
+        if known is not None:
+            return self.constant(known.transpose(perm), x.dtype)
+        shape = self.dims(x)
+        return self.emit("Transpose", [x], {"perm": list(perm)}, x.dtype, [shape[p] for p in perm])
+
+    def merge_axes(self, x: Value, first: int, count: int) -> Value:
+        """Flatten ``count`` neighbouring axes into one."""
+        if count == 1:
+            return x
+        shape, rank = self.dims(x), self.rank(x)
+        merged = self.sizes(x, range(first, first + count))
+        sizes = [*(self.size(x, a) for a in range(first)), merged]
+        sizes += [self.size(x, a) for a in range(first + count, rank)]
+        return self.reshape(x, sizes, [*shape[:first], product(shape[first : first + count]), *shape[first + count :]])
+
+    def expand(self, x: Value, sizes: Sequence[Size], shape: Sequence[Expr]) -> Value:
+        """Broadcast to exactly this shape."""
+        if tuple(shape) == self.facts.shape(x):
+            return x
+        return self.emit("Expand", [x, self.vector(sizes)], None, x.dtype, shape)
+
+    def concat(self, parts: Sequence[Value], axis: int) -> Value:
+        if len(parts) == 1:
+            return parts[0]
+        shape = list(self.dims(parts[0]))
+        for part in parts[1:]:
+            shape[axis] = shape[axis] + self.dims(part)[axis]
+        return self.emit("Concat", list(parts), {"axis": axis}, parts[0].dtype, shape)
+
+    def slice(self, x: Value, axis: int, start: Bound, stop: Bound, step: int = 1, length: Expr | None = None) -> Value:
+        """``x[start:stop:step]`` along one axis, with Python's rules. ``length`` is the size of the result, if known."""
+        if start in (None, 0) and stop is None and step == 1:
+            return x
+        shape = list(self.dims(x))
+        if length is None:
+            extent = shape[axis].constant
+            if extent is not None and isinstance(start, int | None) and isinstance(stop, int | None):
+                length = Expr.of(len(range(extent)[start:stop:step]))
+            else:
+                length = Expr.dim(f"{self._prefix}/{self._count}")
+        shape[axis] = length
+        first, last = (0 if start is None else start), (INT64_MAX if stop is None else stop)
+        if self.opset < 10:
+            if step != 1 or not isinstance(first, int) or not isinstance(last, int):
+                raise OpsetTooLow(10, "Slice with a step or computed bounds")
+            return self.emit("Slice", [x], {"starts": [first], "ends": [last], "axes": [axis]}, x.dtype, shape)
+        bounds = [self.constant([v]) if isinstance(v, int) else self.as_vector(v) for v in (first, last)]
+        inputs = [x, *bounds, self.constant([axis])]
+        if step != 1:
+            inputs.append(self.constant([step]))
+        return self.emit("Slice", inputs, None, x.dtype, shape)
+
+    def as_vector(self, scalar: Value) -> Value:
+        """A tensor of one element as int64 with shape [1]."""
+        scalar = self.cast(scalar, INT64)
+        return scalar if self.dims(scalar) == (Expr.of(1),) else self.reshape(scalar, [1], [Expr.of(1)])
+
+    def gather(self, x: Value, indices: Value, axis: int) -> Value:
+        shape = self.dims(x)
+        result = [*shape[:axis], *self.dims(indices), *shape[axis + 1 :]]
+        return self.emit("Gather", [x, indices], {"axis": axis}, x.dtype, result)
+
+    # ---- arithmetic ------------------------------------------------------------------------------------------------
+
+    def broadcast_shape(self, *tensors: Value) -> tuple[Expr, ...]:
+        """The shape of an elementwise result; sizes that cannot be told are new unknowns."""
+        return self.facts.broadcast([self.dims(t) for t in tensors], f"{self._prefix}/{self._count}")
+
+    def binary(self, op: str, a: Value, b: Value, dtype: int | None = None) -> Value:
+        """An elementwise node of two inputs; ``dtype`` is the result's type when it is not that of ``a``."""
+        return self.emit(op, [a, b], None, dtype if dtype is not None else a.dtype, self.broadcast_shape(a, b))
+
+    def cast(self, x: Value, dtype: int) -> Value:
+        if x.dtype == dtype:
+            return x
+        known = self._small_constant(x)
+        if known is not None and (dtype in FLOATS or known.dtype.kind in "biu"):
+            return self.constant(known, dtype)
+        return self.emit("Cast", [x], {"to": dtype}, dtype, self.dims(x))
+
+    def unary(self, op: str, x: Value) -> Value:
+        return self.emit(op, [x], None, x.dtype, self.dims(x))
+
+    def equal(self, a: Value, b: Value) -> Value:
+        """Equal on integers (floats only from opset 11 on)."""
+        if a.dtype in FLOATS:
+            self.require(11, "Equal on floats")
+        return self.binary("Equal", a, b, BOOL)
+
+    def reduce(self, op: str, x: Value, axes: Sequence[int], keepdims: bool = False) -> Value:
+        """ReduceMax, ReduceMin, ReduceSum or ReduceProd over some axes."""
+        dropped = set(axes)
+        shape = [Expr.of(1) if i in dropped else d for i, d in enumerate(self.dims(x))]
+        if not keepdims:
+            shape = [d for i, d in enumerate(shape) if i not in dropped]
+        if self.opset >= (13 if op == "ReduceSum" else 18):
+            inputs: list[Value] = [x, self.constant(np.array(list(axes)))]
+            return self.emit(op, inputs, {"keepdims": int(keepdims)}, x.dtype, shape)
+        return self.emit(op, [x], {"axes": list(axes), "keepdims": int(keepdims)}, x.dtype, shape)
+
+    def where(self, condition: Value, yes: Value, no: Value) -> Value:
+        """``yes`` where the condition holds, else ``no``, broadcast together, for every element type.
+
+        ONNX Runtime on CPU has no Where for some types: bool goes through And/Or/Not, narrow integers and bfloat16
+        through a type that holds them. There is none for uint64 (see WHERE_TYPES).
+        """
+        self.require(9, "Where")
+        dtype = yes.dtype
+        assert dtype is not None
+        if dtype == BOOL:
+            chosen = self.binary("And", condition, yes)
+            other = self.binary("And", self.unary("Not", condition), no)
+            return self.binary("Or", chosen, other)
+        if dtype in _WHERE_THROUGH:
+            wide = _WHERE_THROUGH[dtype]
+            return self.cast(self.where(condition, self.cast(yes, wide), self.cast(no, wide)), dtype)
+        shape = self.broadcast_shape(condition, yes, no)
+        return self.emit("Where", [condition, yes, no], None, dtype, shape)
+
+    def add(self, a: Value, b: Value) -> Value:
+        """The sum in the type of ``a``, wrapping as integers do; logical or for bool."""
+        return self.binary("Or", a, b) if a.dtype == BOOL else self.arithmetic("Add", a, b)
+
+    def arithmetic(self, op: str, a: Value, b: Value) -> Value:
+        """Add, Mul, Min or Max of two tensors of one type, in a wider type where engines lack the narrow one."""
+        dtype = a.dtype
+        assert dtype is not None
+        wide = _COMPUTED_AS.get(dtype)
+        if wide is not None and (self.opset < 14 or dtype == TensorProto.BFLOAT16):
+            return self.cast(self.binary(op, self.cast(a, wide), self.cast(b, wide)), dtype)
+        if op in ("Min", "Max") and dtype not in FLOATS:
+            self.require(12, f"{op} on integers")
+        return self.binary(op, a, b)
+
+    def iota(self, tensor: Value, axes: Sequence[int], dtype: int = INT64) -> Value:
+        """``arange(n)`` for the (merged) size n of a tensor along some axes: constant where the size is."""
+        size = self.sizes(tensor, axes)
+        extent = product([self.dims(tensor)[a] for a in axes])
+        return self.arange(size, extent, dtype)
+
+    def arange(self, size: Size, extent: Expr, dtype: int = INT64) -> Value:
+        """``arange(size)``; ``extent`` is the same size as a symbol."""
+        if isinstance(size, int):
+            return self.constant(np.arange(size), dtype)
+        self.require(11, "Range")
+        stop = self.emit("Reshape", [size, self.constant(np.zeros(0, np.int64))], None, INT64, ())
+        ramp = self.emit("Range", [self.constant(0), stop, self.constant(1)], None, INT64, (extent,))
+        return self.cast(ramp, dtype)

@@ -1,0 +1,33 @@
+"""What graphfix raises. Every message is one line: what, where, and what to do about it."""
+
+from __future__ import annotations
+
+
+class GraphfixError(Exception):
+    """Base of all errors that graphfix raises on purpose. ``exit_code`` is the command's exit code."""
+
+    exit_code = 1
+
+
+class InputError(GraphfixError):
+    """The input cannot be read or is not a valid ONNX model, or the output cannot be written."""
+
+    exit_code = 2
+
+
+class UsageError(GraphfixError):
+    """An option makes no sense for this model: unknown pass, unknown input name, impossible opset."""
+
+    exit_code = 2
+
+
+class LossyExportError(GraphfixError):
+    """The exporter dropped the operands of an index write (ATen ``Placeholder``): nothing can bring them back."""
+
+
+class UnsupportedError(GraphfixError):
+    """The model holds something that graphfix has to replace and cannot: it says which node and why."""
+
+
+class NotConfirmedError(GraphfixError):
+    """The fixed model could not be shown to agree with the input model. Nothing is written."""

@@ -1,0 +1,85 @@
+"""What a code means: passes speak through their docstrings, verification codes are told here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+from graphfix.api import find_pass, load_passes
+from graphfix.errors import UsageError
+from graphfix.user_inputs import suggest
+
+VERIFICATION: dict[str, tuple[str, str]] = {
+    "GF901": (
+        "confirmed-equal",
+        """\
+The fixed model gave exactly the input model's answers.
+
+Both ran on the same input sets: several sizes of every dynamic dim, integer inputs in the range of what they index.
+Standard operators ran in ONNX Runtime on the CPU, ATen nodes in kernels written from PyTorch's documented semantics.
+Outputs agreed in shape, dtype and every value; NaN counts as equal to NaN.
+
+"Equal to the input model" is not "equal to PyTorch": what the exporter got wrong before, it still is.""",
+    ),
+    "GF902": (
+        "confirmed-within-tolerance",
+        """\
+The fixed model gave the input model's answers within the tolerance of each output's dtype.
+
+Sums taken in another order differ in the last bits, so float outputs may differ a little where a write accumulates or
+where ONNX Runtime optimises the fixed model in another way. Integer and bool outputs are always compared exactly. The
+summary names the output with the largest difference; --rtol and --atol set other tolerances.""",
+    ),
+    "GF903": (
+        "not-confirmed",
+        """\
+The fixed model could not be shown to agree with the input model. Nothing is written, the exit code is 1.
+
+Either an output differs (the message names the output, the input set and the largest difference), or no input set ran
+on the input model. What may help:
+
+  the input model refuses the inputs that were tried   --inputs FILE.npz, --input-shape NAME:1,3,224,224
+  the tolerance is too narrow for this model           --rtol, --atol
+  one pass is at fault                                 --skip PASS, one after the other; then please report it
+  you compare the result yourself                      --verify none""",
+    ),
+    "GF904": (
+        "not-checked",
+        """\
+The model was not run: --verify none, or nothing was replaced.
+
+Every rewrite is exact by construction (or within rounding, where it sums), but nothing has shown it for this model.
+Compare the result with the original before you rely on it.""",
+    ),
+}
+
+
+def explain(text: str) -> str:
+    """The documentation of a pass (by code or name) or of a verification code.
+
+    Raises UsageError with suggestions when there is no such code.
+    """
+    passes = load_passes()
+    known = find_pass(text, passes)
+    if known is not None:
+        return f"{known.code} {known.name} ({safety_text(known)})\n\n{inspect.getdoc(known) or 'It has no docs.'}"
+    for code, (name, doc) in VERIFICATION.items():
+        if text.strip().casefold() in (code.casefold(), name):
+            return f"{code} {name}\n\n{doc}"
+    words = [word for p in passes for word in (p.code, p.name)]
+    words += [word for code, (name, _) in VERIFICATION.items() for word in (code, name)]
+    raise UsageError(f"there is no pass or code {text!r}; {suggest(text, words)} (`graphfix passes` lists the passes)")
+
+
+def pass_table(passes: Iterable[type[Any]]) -> str:
+    """One line a pass: code, name, safety and the first line of its docs."""
+    rows = [(p.code, p.name, safety_text(p), (inspect.getdoc(p) or "").partition("\n")[0]) for p in passes]
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
+    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3]]) for row in rows)
+
+
+def safety_text(known: type[Any]) -> str:
+    """How safe a pass is: ``exact``, ``conditional``, ``changes-result``."""
+    safety = known.safety
+    return str(getattr(safety, "name", safety)).casefold().replace("_", "-")

@@ -1,0 +1,191 @@
+"""Reductions: values that meet at one position are combined, and nothing else is touched (not even -0.0 or NaN)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+from graphfix.builder import BOOL, FLOATS, INT32, WHERE_TYPES, Builder
+from graphfix.graph import Value
+from graphfix.index_write import Full, Reduction
+from graphfix.lowering.base import Context, Cost, Lowering
+from graphfix.lowering.combine import combine
+from graphfix.lowering.gather_form import hit_map, pick_values
+from graphfix.lowering.layout import dtype_of, rows_of, values_by_group
+from graphfix.lowering.positions import is_unique, matches
+from graphfix.selection import Group, Selection
+from graphfix.symbolic import ONE
+
+FLOAT = TensorProto.FLOAT
+
+# Types that the Reduce operators (in ONNX Runtime on CPU) do not take, and the type they are reduced in.
+REDUCED_AS = {
+    TensorProto.FLOAT16: FLOAT,
+    TensorProto.BFLOAT16: FLOAT,
+    TensorProto.INT8: INT32,
+    TensorProto.UINT8: INT32,
+    TensorProto.INT16: INT32,
+    TensorProto.UINT16: INT32,
+    BOOL: INT32,
+}
+REDUCE_OPERATORS = {
+    Reduction.ADD: "ReduceSum",
+    Reduction.MUL: "ReduceProd",
+    Reduction.MIN: "ReduceMin",
+    Reduction.MAX: "ReduceMax",
+}
+
+
+def identity_of(reduction: Reduction, dtype: int) -> object:
+    """The element that changes nothing under a reduction."""
+    if reduction is Reduction.ADD:
+        return 0
+    if reduction is Reduction.MUL:
+        return 1
+    if dtype in FLOATS:
+        return np.inf if reduction is Reduction.MIN else -np.inf
+    info = np.iinfo(onnx.helper.tensor_dtype_to_np_dtype(dtype))
+    return info.max if reduction is Reduction.MIN else info.min
+
+
+def _basic_reason(selection: Selection) -> str | None:
+    if selection.reduction is Reduction.NONE:
+        return "nothing is accumulated"
+    if any(not isinstance(g.index, Full) and not g.varies for g in selection.groups):
+        return "the index has slices"
+    if not selection.varying:
+        return "the index covers everything"
+    return None if selection.data.dtype in WHERE_TYPES else "the element type has no Where"
+
+
+def _reduced_groups(selection: Selection, context: Context) -> list[Group]:
+    """The groups in which indices may meet."""
+    return [g for g in selection.varying if not is_unique(selection, g, context.facts)]
+
+
+def _emit(
+    selection: Selection, builder: Builder, reduce: Callable[[Selection, Group, Value, int, Builder], Value]
+) -> Value:
+    """Bring the values to the positions they belong to, one group after the other, and combine where any is written."""
+    rows, values = rows_of(selection, builder), values_by_group(selection, builder)
+    for group in selection.varying:
+        if is_unique(selection, group, builder.facts):
+            if selection.values_vary_along(group) and group.length != ONE:
+                values = pick_values(selection, rows, group, values, builder)
+            continue
+        if not builder.rank(values):
+            values = builder.reshape(values, [1] * len(rows.groups), [ONE] * len(rows.groups))
+        values = reduce(selection, group, values, rows.axis(group), builder)
+    hit = hit_map(selection, rows, selection.varying, builder)
+    result = builder.where(hit, combine(selection.reduction, rows.data, values, builder), rows.data)
+    return rows.restore(result, builder)
+
+
+class Reduce(Lowering):
+    """``Reduce*`` over ``Where(match, values, identity)``: exact for NaN and Inf, as nothing is multiplied."""
+
+    name = "reduce"
+
+    def supports(self, selection: Selection, context: Context) -> str | None:
+        return _basic_reason(selection)
+
+    def cost(self, selection: Selection, context: Context) -> Cost:
+        data = context.data_bytes(selection)
+        largest = data
+        shape = context.facts.shape(selection.data)
+        assert shape is not None
+        for group in _reduced_groups(selection, context):
+            positions = context.bytes_of([shape[a] for a in group.axes], None) // 4
+            per_index = context.values_bytes(selection)
+            largest = max(largest, positions * per_index)
+        return Cost(3 * data + 4 * (largest - data), largest)
+
+    def emit(self, selection: Selection, builder: Builder) -> Value:
+        return _emit(selection, builder, _reduce_where)
+
+
+def _reduce_where(selection: Selection, group: Group, values: Value, axis: int, builder: Builder) -> Value:
+    dtype = dtype_of(values)
+    wide = REDUCED_AS.get(dtype, dtype)
+    rank = builder.rank(values)
+    match = matches(selection, group, builder)
+    match = builder.insert_axes(match, [i for i in range(rank + 1) if i not in (axis, axis + 1)])
+    values = builder.insert_axes(builder.cast(values, wide), [axis])
+    operation = selection.reduction
+    if dtype == BOOL:
+        operation = Reduction.MAX if operation in (Reduction.ADD, Reduction.MAX) else Reduction.MIN
+    nothing = builder.constant(identity_of(operation, wide), wide)
+    spread = builder.where(match, values, nothing)
+    return builder.cast(builder.reduce(REDUCE_OPERATORS[operation], spread, [axis + 1]), dtype)
+
+
+class OneHotAdd(Lowering):
+    """``MatMul(one_hot, values)`` for sums too large to be spread out.
+
+    A matrix product multiplies by zero, and 0 * Inf is NaN: for float values the finite part is summed alone, and how
+    often +Inf, -Inf and NaN meet at a position is counted by three more columns of the same product.
+    """
+
+    name = "one_hot_add"
+
+    def supports(self, selection: Selection, context: Context) -> str | None:
+        reason = _basic_reason(selection)
+        if reason is not None:
+            return reason
+        if selection.reduction is not Reduction.ADD or selection.data.dtype == BOOL:
+            return "only numbers that are added up can be summed by a matrix product"
+        if len(_reduced_groups(selection, context)) != 1:
+            return "indices may meet in none or several groups"
+        return None
+
+    def cost(self, selection: Selection, context: Context) -> Cost:
+        (group,) = _reduced_groups(selection, context)
+        compared = context.comparison_bytes(selection, group)
+        data, values = context.data_bytes(selection), context.values_bytes(selection)
+        columns = 4 if selection.data.dtype in FLOATS else 1
+        return Cost(2 * compared + 12 * columns * (data + values), max(compared, columns * data, columns * values))
+
+    def emit(self, selection: Selection, builder: Builder) -> Value:
+        return _emit(selection, builder, _reduce_matmul)
+
+
+def _reduce_matmul(selection: Selection, group: Group, values: Value, axis: int, builder: Builder) -> Value:
+    dtype = dtype_of(values)
+    wide = REDUCED_AS.get(dtype, dtype)
+    match = builder.cast(matches(selection, group, builder), wide)
+    values = builder.cast(values, wide)
+    count = builder.dims(match)[1]
+    if builder.dims(values)[axis] == ONE:
+        sizes = [builder.size(match, 1) if i == axis else builder.size(values, i) for i in range(builder.rank(values))]
+        shape = [count if i == axis else d for i, d in enumerate(builder.dims(values))]
+        values = builder.expand(values, sizes, shape)
+    order = [axis, *(i for i in range(builder.rank(values)) if i != axis)]
+    moved = builder.transpose(values, order)
+    table = builder.merge_axes(moved, 1, len(order) - 1) if len(order) > 1 else builder.insert_axes(moved, [1])
+    total = _exact_product(match, table, wide, builder)
+    sizes = [builder.size(match, 0), *(builder.size(moved, i) for i in range(1, len(order)))]
+    total = builder.reshape(total, sizes, [builder.dims(match)[0], *builder.dims(moved)[1:]])
+    inverse = [order.index(i) for i in range(len(order))]
+    return builder.cast(builder.transpose(total, inverse), dtype)
+
+
+def _exact_product(match: Value, table: Value, dtype: int, builder: Builder) -> Value:
+    def product(right: Value) -> Value:
+        return builder.emit("MatMul", [match, right], None, dtype, (builder.dims(match)[0], builder.dims(right)[1]))
+
+    if dtype not in FLOATS:
+        return product(table)
+    zero = builder.constant(0, dtype)
+    nan = builder.emit("IsNaN", [table], None, BOOL, builder.dims(table))
+    # x - x is 0 for finite x and NaN for all others.
+    odd = builder.emit("IsNaN", [builder.binary("Sub", table, table)], None, BOOL, builder.dims(table))
+    total = product(builder.where(odd, zero, table))
+    positive = builder.binary("And", odd, builder.binary("Greater", table, zero, BOOL))
+    negative = builder.binary("And", odd, builder.binary("Greater", zero, table, BOOL))
+    for special, which in ((np.inf, positive), (-np.inf, negative), (np.nan, nan)):
+        met = builder.binary("Greater", product(builder.cast(which, dtype)), zero, BOOL)
+        total = builder.binary("Add", total, builder.where(met, builder.constant(special, dtype), zero))
+    return total

@@ -1,0 +1,187 @@
+"""Writes with one index per element along one axis (ScatterElements, scatter, scatter_add, scatter_reduce)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphfix.builder import BOOL, INT32, INT64, WHERE_TYPES, Builder, OpsetTooLow
+from graphfix.graph import Value
+from graphfix.index_write import Along, IndexWrite, Reduction
+from graphfix.lowering.accumulate import REDUCE_OPERATORS, REDUCED_AS, identity_of
+from graphfix.lowering.base import BUDGET_FACTOR, BUDGET_FLOOR, Context
+from graphfix.lowering.choose import size_text
+from graphfix.lowering.combine import combine
+from graphfix.lowering.layout import dtype_of
+from graphfix.lowering.positions import last_along, wrapped
+from graphfix.symbolic import ONE, product
+
+MOST_UNROLLED = 16
+
+
+def lower_along(
+    write: IndexWrite, builder: Builder, context: Context, include_self: bool = True
+) -> tuple[Value, str] | str:
+    """Emit a write whose index is an Along; returns the written tensor and the lowering's name, or why there is none.
+
+    With ``include_self=False`` (PyTorch's scatter_reduce) what is written over does not take part in the reduction.
+    """
+    (along,) = write.index
+    assert isinstance(along, Along)
+    facts = context.facts
+    data_shape, index_shape, value_shape = (facts.shape(t) for t in (write.data, along.tensor, write.values))
+    if data_shape is None or index_shape is None or value_shape is None:
+        return "the rank of the data, the index or the values is unknown"
+    if len(index_shape) != len(data_shape) or len(value_shape) not in (0, len(data_shape)):
+        return f"the index has rank {len(index_shape)}, the data {len(data_shape)}"
+    if write.data.dtype not in WHERE_TYPES:
+        return "the element type has no Where"
+    if not data_shape:
+        return "the data is a scalar"
+    largest = context.bytes_of([*index_shape, data_shape[along.axis]], INT32)
+    limit = context.budget
+    if limit is None:
+        limit = max(BUDGET_FLOOR, BUDGET_FACTOR * context.bytes_of([product(data_shape) + product(index_shape)], INT32))
+    if largest > limit:
+        return f"comparing every position with every index takes {size_text(largest)}, the budget is {size_text(limit)}"
+    return _cut_to_index(write, along, builder, include_self)
+
+
+def _cut_to_index(write: IndexWrite, along: Along, builder: Builder, include_self: bool) -> tuple[Value, str]:
+    """Write only into the part of the data that the index is as large as, and put the rest beside it again."""
+    data, values, index = write.data, write.values, along.tensor
+    rank = builder.rank(data)
+    for axis in range(rank):
+        if builder.rank(values) and builder.dims(values)[axis] != builder.dims(index)[axis]:
+            values = builder.slice(values, axis, 0, _bound(builder, index, axis), length=builder.dims(index)[axis])
+    parts: list[tuple[int, Value]] = []
+    for axis in range(rank):
+        if axis == along.axis or builder.dims(data)[axis] == builder.dims(index)[axis]:
+            continue
+        bound = _bound(builder, index, axis)
+        parts.append((axis, builder.slice(data, axis, bound, None)))
+        data = builder.slice(data, axis, 0, bound, length=builder.dims(index)[axis])
+    uniform = _uniform(values, builder)
+    values = uniform if uniform is not None else values
+    result, name = _write(data, index, values, along.axis, write.reduction, builder, include_self)
+    for axis, rest in reversed(parts):
+        result = builder.concat([result, rest], axis)
+    return result, name
+
+
+def _bound(builder: Builder, index: Value, axis: int) -> int | Value:
+    return builder.size(index, axis)
+
+
+def _uniform(values: Value, builder: Builder) -> Value | None:
+    """The one value that all elements have, as a 0-d tensor."""
+    while values.inputs and values.inputs[0].is_op("Expand"):
+        values = values.inputs[0].inputs[0]
+    shape = builder.facts.shape(values)
+    known = builder.facts.const(values)
+    if known is not None and known.size and (known == known.reshape(-1)[0]).all():
+        return builder.constant(known.reshape(-1)[0], dtype_of(values))
+    if values.inputs and values.inputs[0].is_op("ConstantOfShape"):
+        fill = values.inputs[0].attrs.get("value")
+        return builder.constant(0 if fill is None else _only(fill), dtype_of(values))
+    if shape is not None and all(d == ONE for d in shape):
+        return builder.reshape(values, [], [])
+    return None
+
+
+def _only(tensor: object) -> object:
+    import onnx
+
+    return onnx.numpy_helper.to_array(tensor).reshape(-1)[0]  # type: ignore[arg-type]
+
+
+def _write(
+    data: Value,
+    index: Value,
+    values: Value,
+    axis: int,
+    reduction: Reduction,
+    builder: Builder,
+    include_self: bool,
+) -> tuple[Value, str]:
+    dtype = dtype_of(data)
+    values = builder.cast(values, dtype)
+    constant = _constant_map(data, index, values, axis, reduction, builder)
+    if constant is not None:
+        return constant, "points_constant"
+    rank = builder.rank(data)
+    index = wrapped(builder, index, builder.size(data, axis))
+    positions = builder.insert_axes(builder.iota(data, [axis]), [i for i in range(rank) if i != axis])
+    if builder.dims(index)[axis] == ONE:
+        hit = builder.equal(positions, index)
+        new = combine(reduction, data, values, builder) if include_self else values
+        return builder.where(hit, new, data), "points_along"
+    if builder.opset < 11 and reduction is Reduction.NONE and builder.rank(values):
+        return _one_by_one(data, index, values, positions, axis, builder), "points_along"
+    positions = builder.insert_axes(positions, [axis + 1])
+    match = builder.equal(positions, builder.insert_axes(index, [axis]))
+    if reduction is Reduction.NONE:
+        last = last_along(builder, builder.cast(match, INT32), axis + 1)
+        hit = builder.binary("Greater", last, builder.constant(0, INT32), BOOL)
+        if builder.rank(values):
+            values = _pick(values, builder.cast(last, INT64), axis, builder)
+        return builder.where(hit, values, data), "points_along"
+    found = builder.reduce("ReduceMax", builder.cast(match, INT32), [axis + 1])
+    hit = builder.binary("Greater", found, builder.constant(0, INT32), BOOL)
+    wide = REDUCED_AS.get(dtype, dtype)
+    operation = reduction
+    if dtype == BOOL:
+        operation = Reduction.MAX if reduction in (Reduction.ADD, Reduction.MAX) else Reduction.MIN
+    spread = builder.cast(values, wide)
+    if builder.rank(spread):
+        spread = builder.insert_axes(spread, [axis])
+    nothing = builder.constant(identity_of(operation, wide), wide)
+    total = builder.reduce(REDUCE_OPERATORS[operation], builder.where(match, spread, nothing), [axis + 1])
+    total = builder.cast(total, dtype)
+    new = combine(reduction, data, total, builder) if include_self else total
+    return builder.where(hit, new, data), "reduce"
+
+
+def _one_by_one(data: Value, index: Value, values: Value, positions: Value, axis: int, builder: Builder) -> Value:
+    """One Where for each index along the axis, for opsets without GatherElements; a later index wins."""
+    count = builder.dims(index)[axis].constant
+    if count is None or count > MOST_UNROLLED:
+        raise OpsetTooLow(11, "GatherElements")
+    for k in range(count):
+        hit = builder.equal(positions, builder.slice(index, axis, k, k + 1))
+        data = builder.where(hit, builder.slice(values, axis, k, k + 1), data)
+    return data
+
+
+def _pick(values: Value, numbers: Value, axis: int, builder: Builder) -> Value:
+    """Element ``numbers - 1`` of the values along an axis; zero for number 0."""
+    builder.require(11, "GatherElements")
+    shape, rank = list(builder.dims(values)), builder.rank(values)
+    shape[axis] = ONE
+    sizes = [1 if i == axis else builder.size(values, i) for i in range(rank)]
+    nothing = builder.expand(builder.constant(0, dtype_of(values)), sizes, shape)
+    both = builder.concat([nothing, values], axis)
+    return builder.emit("GatherElements", [both, numbers], {"axis": axis}, values.dtype, builder.dims(numbers))
+
+
+def _constant_map(
+    data: Value, index: Value, values: Value, axis: int, reduction: Reduction, builder: Builder
+) -> Value | None:
+    """A constant index into data of known shape: one GatherElements from both."""
+    known = builder.facts.const(index)
+    shape = [d.constant for d in builder.dims(data)]
+    if known is None or reduction is not Reduction.NONE or any(d is None for d in shape) or not builder.rank(values):
+        return None
+    size = shape[axis]
+    assert size is not None
+    if builder.opset < 11 or (known.size and not -size <= known.min() <= known.max() < size):
+        return None
+    source = np.broadcast_to(
+        np.arange(size).reshape([-1 if i == axis else 1 for i in range(len(shape))]), [d or 0 for d in shape]
+    ).copy()
+    for k in range(known.shape[axis]):
+        at = np.expand_dims(np.take(known, k, axis) % size, axis)
+        np.put_along_axis(source, at.astype(np.int64), size + k, axis)
+    both = builder.concat([data, values], axis)
+    return builder.emit(
+        "GatherElements", [both, builder.constant(source)], {"axis": axis}, data.dtype, builder.dims(data)
+    )

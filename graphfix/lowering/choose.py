@@ -1,0 +1,93 @@
+"""Which lowering a write gets: the cheapest of those that are exact for it and within the budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from graphfix.builder import Builder
+from graphfix.graph import Value
+from graphfix.index_write import Full, Span
+from graphfix.lowering.accumulate import OneHotAdd, Reduce
+from graphfix.lowering.base import Context, Cost, Lowering
+from graphfix.lowering.keep import Scatter
+from graphfix.lowering.mask import MaskPacked, MaskWhere
+from graphfix.lowering.points import PointsBatch, PointsConstant, PointsRuntime
+from graphfix.lowering.points_matmul import PointsMatmul
+from graphfix.lowering.replace import Replace
+from graphfix.lowering.span import SpanMask, SpanRuntime, SpanSlices, peel
+from graphfix.selection import Selection
+
+LOWERINGS: tuple[Lowering, ...] = (
+    Replace(),
+    SpanSlices(),
+    SpanMask(),
+    SpanRuntime(),
+    MaskWhere(),
+    MaskPacked(),
+    PointsConstant(),
+    PointsBatch(),
+    PointsRuntime(),
+    PointsMatmul(),
+    Reduce(),
+    OneHotAdd(),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a write will be expressed. ``kept`` says why it stays a scatter, when it does."""
+
+    name: str
+    cost: Cost
+    lowering: Lowering
+    peeled: bool = False
+    kept: str | None = None
+
+    def emit(self, selection: Selection, builder: Builder) -> Value:
+        if not self.peeled:
+            return self.lowering.emit(selection, builder)
+        return peel(selection, builder, self.lowering.emit)
+
+
+def choose(selection: Selection, context: Context) -> Plan | str:
+    """The plan for a write, or the reasons why there is none."""
+    spans = [g for g in selection.groups if isinstance(g.index, Span)]
+    mixed = bool(spans) and bool(selection.varying)
+    inner = _without_spans(selection) if mixed else selection
+    limit = context.limit(selection)
+    reasons: list[str] = []
+    plans: list[Plan] = []
+    for lowering in LOWERINGS:
+        reason = lowering.supports(inner, context)
+        if reason is not None:
+            reasons.append(f"{lowering.name}: {reason}")
+            continue
+        name = f"span+{lowering.name}" if mixed else lowering.name
+        plans.append(Plan(name, lowering.cost(inner, context), lowering, mixed))
+    affordable = [p for p in plans if p.cost.largest <= limit]
+    if affordable:
+        return min(affordable, key=lambda p: p.cost.moved)
+    scatter = Scatter()
+    reason = scatter.supports(inner, context)
+    if reason is not None:
+        return "; ".join([*reasons, f"{scatter.name}: {reason}"])
+    why = "no portable form applies"
+    if plans:
+        best = min(plans, key=lambda p: p.cost.largest)
+        why = f"{best.name} would need an intermediate of {size_text(best.cost.largest)}, the budget is {size_text(limit)}"
+    return Plan(scatter.name, scatter.cost(inner, context), scatter, mixed, why)
+
+
+def _without_spans(selection: Selection) -> Selection:
+    """The write that is left once every slice is cut out (its sizes are still those of the whole data: an upper bound)."""
+    groups = tuple(replace(g, index=Full()) if isinstance(g.index, Span) else g for g in selection.groups)
+    return replace(selection, groups=groups)
+
+
+def size_text(size: int) -> str:
+    """A number of bytes for people."""
+    for unit in ("B", "KB", "MB"):
+        if size < 1024:
+            return f"{size} {unit}"
+        size //= 1024
+    return f"{size} GB"

@@ -1,0 +1,108 @@
+"""What a pass is.
+
+One file, one pass, one class. A pass finds nodes (`match`, which changes nothing) and says what takes their place
+(`rewrite`). It holds no state: all it may know is in the `Site` it is given.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from graphfix.builder import Builder
+from graphfix.facts import Facts
+from graphfix.graph import Node, Scope, Value
+from graphfix.index_write import Along, IndexWrite
+from graphfix.lowering.along import lower_along
+from graphfix.lowering.base import Context
+from graphfix.lowering.choose import choose
+from graphfix.masked_region import find_region
+from graphfix.selection import Unresolvable, resolve
+
+
+class Safety(enum.Enum):
+    """EXACT passes keep every result. CONDITIONAL ones do so under a condition that they prove for each node.
+    CHANGES_RESULT passes repair an exporter's fault and run only when asked to."""
+
+    EXACT = "exact"
+    CONDITIONAL = "conditional"
+    CHANGES_RESULT = "changes result"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a pass is at work: the scope of the node, facts about its tensors, and the limits of the run."""
+
+    scope: Scope
+    facts: Facts
+    context: Context
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The node is one the pass is for, but it cannot be rewritten; ``reason`` goes to the report."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """What takes the node's place: ``result`` becomes its first output. ``lowering`` names the form for the report,
+    ``kept`` says why it is not a portable one, if so."""
+
+    result: Value
+    lowering: str
+    kept: str | None = None
+
+
+class Pass(ABC):
+    """A rewrite of one kind of node. ``code`` is stable (``GF101``), ``name`` is what users type."""
+
+    code: ClassVar[str]
+    name: ClassVar[str]
+    safety: ClassVar[Safety] = Safety.EXACT
+    asked: ClassVar[bool] = True  # nodes that stay are a failure to report, not only a remark
+
+    @abstractmethod
+    def match(self, node: Node, site: Site) -> Any | Refusal | None:
+        """None when the node is not one of this pass; a Refusal when it is but must stay; else what `rewrite` needs."""
+
+    @abstractmethod
+    def rewrite(self, match: Any, builder: Builder, site: Site) -> Rewrite | Refusal:
+        """Emit what takes the node's place."""
+
+    def operator(self, node: Node) -> str:
+        """What to call the node in the report."""
+        return node.op
+
+
+class IndexWritePass(Pass):
+    """A pass whose match is an IndexWrite: all of them share their lowerings."""
+
+    @abstractmethod
+    def match(self, node: Node, site: Site) -> IndexWrite | Refusal | None: ...
+
+    def rewrite(self, match: IndexWrite, builder: Builder, site: Site) -> Rewrite | Refusal:
+        return lower(match, builder, site)
+
+
+def lower(write: IndexWrite, builder: Builder, site: Site) -> Rewrite | Refusal:
+    """Lower an index write by the cheapest form that is exact for it and within the budget."""
+    if write.data.dtype is None:
+        return Refusal("the element type of the data is unknown")
+    if len(write.index) == 1 and isinstance(write.index[0], Along):
+        result = lower_along(write, builder, site.context)
+        return Refusal(result) if isinstance(result, str) else Rewrite(*result)
+    region = find_region(write, site.facts)
+    if region is not None:
+        return Rewrite(region.emit(builder), "mask_where")
+    try:
+        selection = resolve(write, site.facts)
+    except Unresolvable as reason:
+        return Refusal(str(reason))
+    plan = choose(selection, site.context)
+    if isinstance(plan, str):
+        return Refusal(plan)
+    return Rewrite(plan.emit(selection, builder), plan.name, plan.kept)

@@ -1,0 +1,381 @@
+"""From a loaded model to a fixed and confirmed one: passes to a fixpoint, opset, simplification, confirmation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Literal
+
+import onnx
+
+from graphfix import aten, model_io, opset, shapes
+from graphfix.api import load_passes
+from graphfix.builder import Builder, OpsetTooLow
+from graphfix.errors import LossyExportError, NotConfirmedError, UnsupportedError, UsageError
+from graphfix.facts import Facts
+from graphfix.graph import Model, Node, Scope, attributes_of
+from graphfix.lowering.base import Context
+from graphfix.pass_base import Pass, Refusal, Rewrite, Safety, Site
+from graphfix.report import Left, Replacement, Report, Verification
+
+if TYPE_CHECKING:
+    from numpy import ndarray
+
+MOST_ROUNDS = 20
+REMOVED_OPERATORS = ("ATen", "DynamicSlice")
+
+
+@dataclass(frozen=True)
+class Event:
+    """Progress: a stage begins (``done`` 0), goes on, or ends. ``total`` is 0 when there is nothing to count."""
+
+    stage: str
+    message: str
+    done: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `graphfix.fix` was asked for; see there."""
+
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    opset: int | Literal["keep"] | None = None
+    input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: list[dict[str, ndarray]] | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    simplify: bool = True
+    verify: Literal["model", "none"] = "model"
+    budget: int | None = None
+    strict: bool = False
+
+
+def run(
+    loaded: model_io.LoadedModel, options: Options, progress: Callable[[Event], None] | None = None
+) -> tuple[onnx.ModelProto, Report]:
+    """Fix a model. Returns the fixed model (the loaded one when there is nothing to do) and the report.
+
+    The loaded model is not changed. Raises LossyExportError, UnsupportedError, UsageError and NotConfirmedError.
+    """
+    return _Run(loaded, options, progress).run()
+
+
+class _Run:
+    def __init__(
+        self, loaded: model_io.LoadedModel, options: Options, progress: Callable[[Event], None] | None
+    ) -> None:
+        self.loaded = loaded
+        self.options = options
+        self.tell = progress or (lambda event: None)
+        self.report = Report(versions=_versions())
+        self.passes = _selected(options)
+        self.refused: dict[tuple[str, str], Left] = {}
+        self.model = loaded.model
+
+    def run(self) -> tuple[onnx.ModelProto, Report]:
+        report, original = self.report, self.loaded.model
+        report.opset_before = report.opset_after = opset.opset_version(original)
+        report.nodes_before = report.nodes_after = count_nodes(original)
+        report.size_before = report.size_after = model_io.model_size(original)
+        refuse_lossy(original)
+        self.model = onnx.ModelProto()
+        self.model.CopyFrom(original)
+        with self.stage("passes", "replacing index writes"):
+            self.run_passes()
+            self.refuse_remaining()
+        if isinstance(self.options.opset, int) and self.options.opset != opset.opset_version(self.model):
+            opset.convert(self.model, self.options.opset)
+            report.opset_reason = "requested"
+        report.opset_after = opset.opset_version(self.model)
+        if not report.changed:
+            self.model = original
+            report.notes.append("nothing to replace: the output is the input, unchanged")
+            report.left = list(self.refused.values())
+            return self.model, report
+        self.drop_unused_domains()
+        with self.stage("shapes", "inferring shapes"):
+            shapes.annotate(self.model)
+        if self.options.simplify:
+            with self.stage("simplify", "simplifying with onnxsim"):
+                self.simplify()
+        report.left = list(self.refused.values())
+        report.nodes_after = count_nodes(self.model)
+        report.size_after = model_io.model_size(self.model)
+        if self.options.verify == "model":
+            with self.stage("verify", "comparing with the input model"):
+                self.confirm()
+        return self.model, report
+
+    # ---- passes ----------------------------------------------------------------------------------------------------
+
+    def run_passes(self) -> None:
+        may_raise = self.options.opset != "keep" and (self.options.opset is not None or not _loadable(self.model))
+        for _ in range(MOST_ROUNDS):
+            changed = False
+            view = self.view()
+            for rewrite in self.passes:
+                try:
+                    self.run_pass(rewrite, view, may_raise)
+                except OpsetTooLow as low:
+                    view.write_back()
+                    self.raise_opset(low)
+                    view, changed = self.view(), True
+                    break
+                if view.changed:
+                    view.write_back()
+                    view, changed = self.view(), True
+            if not changed:
+                return
+
+    def view(self) -> Model:
+        return Model(self.model, shapes.infer(self.model))
+
+    def run_pass(self, rewrite: Pass, view: Model, may_raise: bool) -> None:
+        facts = Facts(view)
+        for scope in view.scopes:
+            site = Site(scope, facts, Context(facts, self.options.budget))
+            for node in list(scope.nodes):
+                if not scope.is_removed(node):
+                    self.run_on(rewrite, node, site, may_raise)
+
+    def run_on(self, rewrite: Pass, node: Node, site: Site, may_raise: bool) -> None:
+        match = rewrite.match(node, site)
+        if match is None:
+            return
+        if isinstance(match, Refusal):
+            self.refuse(rewrite, node, site.scope, match.reason)
+            return
+        builder = Builder(site.scope, node, site.facts, rewrite.name, rewrite.code)
+        label, output, operator = node.name, node.outputs[0].name, rewrite.operator(node)
+        try:
+            result = rewrite.rewrite(match, builder, site)
+        except OpsetTooLow as low:
+            builder.abort()
+            if may_raise:
+                raise
+            self.refuse(rewrite, node, site.scope, f"{low}; the model has {site.scope.opset} (see --opset)")
+            return
+        if isinstance(result, Refusal):
+            builder.abort()
+            self.refuse(rewrite, node, site.scope, result.reason)
+            return
+        builder.finish(result.result)
+        self.record(rewrite, label, output, operator, site.scope, builder, result)
+
+    def record(
+        self, rewrite: Pass, label: str, output: str, operator: str, scope: Scope, builder: Builder, result: Rewrite
+    ) -> None:
+        self.refused.pop((scope.path, output), None)
+        self.report.replacements.append(
+            Replacement(
+                rewrite.code, rewrite.name, label, output, operator, scope.path, result.lowering, builder.counts()
+            )
+        )
+        if result.kept is not None:
+            left = Left(rewrite.code, label, output, operator, scope.path, result.kept, asked=False)
+            self.refused[scope.path, output] = left
+
+    def refuse(self, rewrite: Pass, node: Node, scope: Scope, reason: str) -> None:
+        output = next((o.name for o in node.outputs if o.name), "")
+        left = Left(rewrite.code, node.name, output, rewrite.operator(node), scope.path, reason, rewrite.asked)
+        known = self.refused.get((scope.path, output))
+        # What an ATen node was kept as (a scatter with a reason) is said once, in the words of the first pass.
+        if known is None or known.asked:
+            self.refused[scope.path, output] = left
+
+    def raise_opset(self, low: OpsetTooLow) -> None:
+        wanted = self.options.opset if isinstance(self.options.opset, int) else 0
+        opset.convert(self.model, max(low.needed, wanted))
+        if not wanted:
+            self.report.opset_reason = str(low)
+
+    def refuse_remaining(self) -> None:
+        """Raise UnsupportedError for nodes that no engine runs and no pass could replace, unless it was left out."""
+        remaining: list[str] = []
+        for path, node in walk(self.model):
+            if not _is_unloadable(node):
+                continue
+            operator = _operator_of(node)
+            output = next(iter(node.output), "")
+            left = self.refused.get((path, output))
+            if left is None:
+                owner = _owner(operator)
+                if owner is not None and owner not in {type(p) for p in self.passes}:
+                    reason = f"the pass {owner.name} was left out"
+                    self.refused[path, output] = Left(owner.code, node.name, output, operator, path, reason, asked=True)
+                    continue
+                reason = "graphfix has no pass for this operator"
+            else:
+                reason = left.reason
+            remaining.append(f"{operator} node {_where(node, path)}: {reason}")
+        if remaining:
+            more = f" (and {len(remaining) - 1} more)" if len(remaining) > 1 else ""
+            raise UnsupportedError(f"cannot replace {remaining[0]}{more}; nothing was written")
+
+    # ---- after the passes ------------------------------------------------------------------------------------------
+
+    def drop_unused_domains(self) -> None:
+        """Drop the opset imports of ATen and prim nodes that are gone: engines refuse domains that they do not know."""
+        used = {node.domain for _, node in walk(self.model)}
+        imports: list[Any] = [self.model, *self.model.functions]
+        for holder in imports:
+            kept = [o for o in holder.opset_import if o.domain not in (aten.ATEN_DOMAIN, "prim") or o.domain in used]
+            if len(kept) != len(holder.opset_import):
+                del holder.opset_import[:]
+                holder.opset_import.extend(kept)
+
+    def simplify(self) -> None:
+        if not _loadable(self.model):
+            self.report.warnings.append("not simplified: nodes remain that onnxsim cannot read")
+            return
+        outcome = simplify.simplify(self.model, base_dir=self.loaded.base_dir)
+        if outcome.model is None:
+            self.report.warnings.append(f"not simplified: {outcome.reason}")
+            return
+        self.plain = self.model
+        self.model = outcome.model
+
+    def confirm(self) -> None:
+        verification = self.check(self.model)
+        plain = getattr(self, "plain", None)
+        if verification.status != "confirmed" and plain is not None:
+            retry = self.check(plain)
+            if retry.status == "confirmed":
+                self.report.warnings.append(
+                    f"not simplified: the result of onnxsim was not equal ({verification.detail}); "
+                    "the model is confirmed without it"
+                )
+                self.model, verification = plain, retry
+                self.report.nodes_after = count_nodes(plain)
+                self.report.size_after = model_io.model_size(plain)
+        self.report.verification = verification
+        if verification.status != "confirmed":
+            raise NotConfirmedError(f"the fixed model is not confirmed, nothing was written: {verification.detail}")
+
+    def check(self, candidate: onnx.ModelProto) -> Verification:
+        from graphfix.verify import VerifyOptions, check_model
+
+        options = VerifyOptions(
+            inputs=self.options.inputs,
+            input_shapes=self.options.input_shapes,
+            rtol=self.options.rtol,
+            atol=self.options.atol,
+        )
+
+        def count(done: int, total: int) -> None:
+            self.tell(Event("verify", "comparing with the input model", done, total))
+
+        return check_model(self.loaded.model, candidate, base_dir=self.loaded.base_dir, options=options, progress=count)
+
+    @contextmanager
+    def stage(self, name: str, message: str) -> Iterator[None]:
+        self.tell(Event(name, message))
+        start = time.perf_counter()
+        yield
+        self.report.stages[name] = time.perf_counter() - start
+        self.tell(Event(name, message, 1, 1))
+
+
+def refuse_lossy(model: onnx.ModelProto) -> None:
+    """Raise LossyExportError when the exporter dropped the operands of a node (ATen ``Placeholder``)."""
+    lossy = [
+        (path, node)
+        for path, node in walk(model)
+        if aten.is_placeholder(node.op_type, node.domain, attributes_of(node))
+    ]
+    if not lossy:
+        return
+    path, node = lossy[0]
+    operator = aten.operator_name(node.op_type, attributes_of(node))
+    line = source_line(node.doc_string)
+    source = f", written at {line}" if line else ""
+    more = f" ({len(lossy)} such nodes)" if len(lossy) > 1 else ""
+    raise LossyExportError(
+        f"the exporter dropped the indices and values of aten::{operator} at node {_where(node, path)}{source}{more}: "
+        "nothing can bring them back; export again without ONNX_ATEN_FALLBACK (opset 11 or newer, "
+        "operator_export_type=ONNX), or with torch.onnx.export(..., dynamo=True)"
+    )
+
+
+def source_line(doc_string: str) -> str:
+    """The innermost source line of a PyTorch stack trace that is not PyTorch's own ("model.py(12): forward")."""
+    lines = [line.strip() for line in doc_string.splitlines() if ".py" in line and "(" in line]
+    own = [line for line in lines if "site-packages/torch" not in line and "dist-packages/torch" not in line]
+    return (own or lines or [""])[0][:200]
+
+
+def walk(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.NodeProto]]:
+    """Every node with the path of the graph it is in, as in the report."""
+
+    def of(nodes: Any, path: str) -> Iterator[tuple[str, onnx.NodeProto]]:
+        for node in nodes:
+            yield path, node
+            label = node.name or next((o for o in node.output if o), "?")
+            for attribute in node.attribute:
+                bodies = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
+                for body in bodies:
+                    yield from of(body.node, f"{path}/{label}.{attribute.name}".lstrip("/"))
+
+    yield from of(model.graph.node, "")
+    for function in model.functions:
+        yield from of(function.node, f"{function.domain}::{function.name}")
+
+
+def count_nodes(model: onnx.ModelProto) -> int:
+    """The number of nodes in all graphs, bodies and functions."""
+    return sum(1 for _ in walk(model))
+
+
+def _where(node: onnx.NodeProto, path: str) -> str:
+    name = f"{node.name!r} " if node.name else ""
+    inside = f" in {path}" if path else ""
+    return f"{name}(output {next(iter(node.output), '')!r}{inside})"
+
+
+def _is_unloadable(node: onnx.NodeProto) -> bool:
+    return aten.is_aten(node.op_type, node.domain) or (node.op_type in REMOVED_OPERATORS and not node.domain)
+
+
+def _loadable(model: onnx.ModelProto) -> bool:
+    return not any(_is_unloadable(node) for _, node in walk(model))
+
+
+def _operator_of(node: onnx.NodeProto) -> str:
+    if aten.is_aten(node.op_type, node.domain):
+        attributes = attributes_of(node)
+        overload = attributes.get("overload_name", b"")
+        text = overload.decode() if isinstance(overload, bytes) else str(overload)
+        return f"aten::{aten.operator_name(node.op_type, attributes)}" + (f".{text}" if text else "")
+    return node.op_type
+
+
+def _owner(operator: str) -> type[Pass] | None:
+    """The pass for an operator that no engine runs."""
+    name = operator.removeprefix("aten::").split(".")[0].replace("_", "-")
+    wanted = f"aten-{name}" if operator.startswith("aten::") else "dynamic-slice"
+    return next((p for p in load_passes() if p.name == wanted), None)
+
+
+def _selected(options: Options) -> list[Pass]:
+    passes = [p for p in load_passes() if p.safety is not Safety.CHANGES_RESULT]
+    if options.only:
+        passes = [p for p in passes if p.name in options.only]
+    passes = [p for p in passes if p.name not in options.skip]
+    if not passes:
+        raise UsageError("only and skip leave no pass to run")
+    return [p() for p in passes]
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in ("graphfix", "onnx", "onnx-graphsurgeon", "onnxruntime", "onnxsim", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found

@@ -1,0 +1,114 @@
+"""What a run did, as data: read by the console, by JSON and by scripts."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """One node that was replaced.
+
+    ``node`` is the node's name ("" when unnamed), ``output`` its first output, ``operator`` what it was
+    (``aten::index_put``, ``ScatterND``), ``scope`` the path of the subgraph or local function it is in ("" for the
+    main graph), ``lowering`` the form that replaced it, ``emitted`` how many nodes of which type came in its place.
+    """
+
+    code: str
+    pass_name: str
+    node: str
+    output: str
+    operator: str
+    scope: str
+    lowering: str
+    emitted: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Left:
+    """A node that was meant to go and stays, and why. ``asked`` is False when it is only reported (kept scatters)."""
+
+    code: str
+    node: str
+    output: str
+    operator: str
+    scope: str
+    reason: str
+    asked: bool
+
+
+@dataclass(frozen=True)
+class OutputComparison:
+    """One graph output over all input sets: the largest absolute and relative difference seen."""
+
+    name: str
+    dtype: str
+    max_abs: float
+    max_rel: float
+    exact: bool
+
+
+@dataclass
+class Verification:
+    """How the result was confirmed.
+
+    ``status`` is "confirmed", "failed", "not run" (``verify="none"``, or nothing changed). ``against`` is what the
+    fixed model was compared with ("the input model"). ``sets`` holds one line a set: the shapes of its inputs.
+    ``skipped`` holds input sets that the reference itself refused, with its message.
+    """
+
+    status: str
+    against: str = "the input model"
+    sets: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    outputs: list[OutputComparison] = field(default_factory=list)
+    detail: str = ""
+
+
+@dataclass
+class Report:
+    """Everything a run found and did. ``sizes`` are bytes of the serialised graph file, without external data."""
+
+    input: str = ""
+    output: str = ""
+    opset_before: int = 0
+    opset_after: int = 0
+    opset_reason: str = ""
+    nodes_before: int = 0
+    nodes_after: int = 0
+    size_before: int = 0
+    size_after: int = 0
+    replacements: list[Replacement] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    stages: dict[str, float] = field(default_factory=dict)
+    verification: Verification = field(default_factory=lambda: Verification("not run"))
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything in the model was replaced."""
+        return bool(self.replacements) or self.opset_before != self.opset_after
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data, for JSON."""
+        return {"format": 1, **dataclasses.asdict(self)}
+
+    def to_json(self) -> str:
+        """The report as JSON. Non-finite differences become strings, as JSON has no such numbers."""
+        return json.dumps(_finite(self.to_dict()), indent=2) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,385 @@
+"""Input sets that a model accepts: found by trying, with what its graph and its refusals tell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphfix.reference.refusal import ReferenceRefusal
+from graphfix.reference.session import Input, ReferenceSession
+from graphfix.verify import sizes as sizing
+from graphfix.verify.uses import Use, Uses
+
+Array = np.ndarray[Any, Any]
+
+FLAVOURS = ("plain", "negative, repeated and false", "boundary and true", "unique")
+_PATIENCE = 60.0  # seconds spent on refused sets before the search is content with less
+_MOST_REFUSALS = 160
+_REPAIRS = 4  # times that one refused set is mended by what the refusal says
+_PLAIN = (-4, 9)
+
+_LAST_RESORT = 120  # random tries for models whose integers fit each other by chance only
+
+# How careful integers are, from as varied as the graph allows to those that ran before. Some models need it.
+_CAREFUL, _ZEROS, _ONES, _SAME = 1, 2, 3, 4
+
+
+@dataclass
+class InputSet:
+    """Inputs that the reference ran, and its outputs. ``sizes`` are those of the dynamic dims."""
+
+    feeds: dict[str, Array]
+    outputs: dict[str, Array]
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """The shapes of the inputs: ``x 4x6x5, i 3``."""
+        return describe(self.feeds)
+
+
+def describe(feeds: Mapping[str, Array]) -> str:
+    """The shapes of input arrays, in one line."""
+    shapes = {n: "x".join(map(str, np.shape(v))) if np.ndim(v) else "scalar" for n, v in feeds.items()}
+    return ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "no inputs"
+
+
+class InputSearch:
+    """Iterates over up to ``count`` input sets that ``session`` runs, of different sizes where dims are dynamic.
+
+    ``input_shapes`` fix the shapes of some inputs. Afterwards ``refused`` maps a description of every size that no
+    set could be found for to the reference's reason, and ``symbols`` are the dynamic dims.
+    """
+
+    def __init__(
+        self,
+        session: ReferenceSession,
+        model: onnx.ModelProto,
+        *,
+        count: int = 4,
+        seed: int = 0,
+        input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        self.refused: dict[str, str] = {}
+        self._session = session
+        self._count = count
+        self._given = dict(input_shapes or {})
+        self.symbols, self._bound = sizing.free_symbols(session.inputs, self._given)
+        self._declared = sizing.declared_sizes(session.inputs, model.graph)
+        self._uses = Uses(model.graph)
+        self._limits = _Limits(self._uses, session.inputs, model)
+        self._rng = np.random.default_rng(seed)
+        self._caution = 0
+        self._has_integers = any(i.dtype is not None and i.dtype.kind in "iu" for i in session.inputs)
+        self._last: dict[str, Array] = {}
+        self._refusals = 0
+        self._spent = 0.0
+
+    def __iter__(self) -> Iterator[InputSet]:
+        unknown = [i.name for i in self._session.inputs if i.dtype is None]
+        ranks = [i.name for i in self._session.inputs if i.shape is None and i.name not in self._given]
+        if unknown or ranks:
+            what = f"input {unknown[0]!r} is no tensor" if unknown else f"input {ranks[0]!r} has no declared rank"
+            self.refused["no inputs were made"] = what
+            return
+        found: list[InputSet] = []
+        tried: list[dict[str, int]] = []
+        fixed = {dim for i in self._session.inputs for dim in i.shape or () if isinstance(dim, int)}
+        candidates = sizing.assignments(self.symbols, self._declared, self._uses.small_integers(), fixed)
+        while len(found) < self._count and not self._exhausted():
+            sizes = next(candidates, None)
+            if sizes is None:
+                break
+            tried.append(sizes)
+            accepted = self._try(sizes, len(found))
+            if accepted is not None:
+                found.append(accepted)
+                yield accepted
+        # Sizes that no list has: next to one that ran, when it was the only one.
+        base = found[0].sizes if found else {}
+        for sizes in sizing.variations({s: base[s] for s in self.symbols}) if found else ():
+            if len(found) >= self._count or self._exhausted():
+                break
+            if sizes not in tried:
+                tried.append(sizes)
+                accepted = self._try(sizes, len(found))
+                if accepted is not None:
+                    found.append(accepted)
+                    yield accepted
+        if not found and self._has_integers:
+            lucky = self._try_luck()
+            if lucky is not None:
+                found.append(lucky)
+                yield lucky
+        # Then other values for sizes that ran.
+        for number in range(len(found), self._count if found else 0):
+            accepted = self._try(found[number % len(found)].sizes, number)
+            if accepted is not None:
+                found.append(accepted)
+                yield accepted
+
+    def _try_luck(self) -> InputSet | None:
+        """A set by many tries of random integers, with the likeliest sizes."""
+        sizes = next(sizing.assignments(self.symbols, self._declared, ()))
+        sizes.update({name: found[0] for name, found in self._declared.items() if name in sizes and found})
+        shapes = self._shapes(sizes)
+        self._limits.resize(shapes)
+        for _ in range(_LAST_RESORT):
+            if self._spent > _PATIENCE:
+                break
+            accepted, _refusal = self._attempt(shapes, 0, 0)
+            if accepted is not None:
+                self._caution = _SAME
+                return self._accept(accepted, sizes)
+        return None
+
+    def _exhausted(self) -> bool:
+        return self._refusals >= _MOST_REFUSALS or self._spent > _PATIENCE
+
+    def _try(self, sizes: Mapping[str, int], flavour: int) -> InputSet | None:
+        """A set of these sizes, the flavour asked for if the model takes it. Records the reason if there is none."""
+        shapes = self._shapes(sizes)
+        self._limits.resize(shapes)
+        reason = ""
+        for kind, caution in self._ladder(flavour % len(FLAVOURS)):
+            accepted, refusal = self._attempt(shapes, kind, caution)
+            if accepted is not None:
+                self._caution = caution
+                return self._accept(accepted, sizes)
+            reason = reason or str(refusal)
+            if self._exhausted():
+                break
+        for count in self._likely_counts(shapes):
+            self._limits.trues = count
+            accepted, _refusal = self._attempt(shapes, 0, self._caution)
+            if accepted is not None:
+                return self._accept(accepted, sizes)
+        self.refused.setdefault(describe({n: np.empty(s, np.bool_) for n, s in shapes.items()}), reason)
+        return None
+
+    def _likely_counts(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
+        """Counts of trues for masks, where packed values beside them may want just as many."""
+        masks = [i.name for i in self._session.inputs if i.dtype == np.bool_]
+        others = [shape[0] for name, shape in shapes.items() if name not in masks and shape]
+        for count in list(dict.fromkeys(others))[:6] if masks and not self._exhausted() else []:
+            yield dict.fromkeys(masks, count)
+
+    def _shapes(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        shapes: dict[str, tuple[int, ...]] = {}
+        for entry in self._session.inputs:
+            shape = sizing.shape_of(entry, {**self._bound, **sizes}, self._given)
+            assert shape is not None
+            shapes[entry.name] = shape
+        return shapes
+
+    def _accept(self, accepted: tuple[dict[str, Array], dict[str, Array]], sizes: Mapping[str, int]) -> InputSet:
+        self._last = accepted[0]
+        return InputSet(*accepted, {**self._bound, **sizes})
+
+    def _ladder(self, flavour: int) -> list[tuple[int, int]]:
+        """Flavours and cautions to try, from the wanted to the harmless. What helped before comes first."""
+        steps = [(flavour, self._caution), (0, self._caution), (0, 0)]
+        if self._has_integers:
+            steps += [(0, _CAREFUL), (0, _ZEROS), (0, _ONES)]
+            steps += [(0, _SAME)] if self._last else []
+        if any(i.dtype == np.bool_ for i in self._session.inputs):
+            steps += [(1, self._caution), (2, self._caution)]
+        return list(dict.fromkeys(steps))
+
+    def _attempt(
+        self, shapes: Mapping[str, tuple[int, ...]], flavour: int, caution: int
+    ) -> tuple[tuple[dict[str, Array], dict[str, Array]] | None, ReferenceRefusal | None]:
+        first: ReferenceRefusal | None = None
+        for _ in range(1 + _REPAIRS):
+            feeds = {
+                entry.name: self._values(entry, shapes[entry.name], flavour, caution) for entry in self._session.inputs
+            }
+            started = time.monotonic()
+            try:
+                outputs = self._session.run(feeds)
+                self._limits.observe(self._session.shapes)
+                return (feeds, outputs), None
+            except ReferenceRefusal as refusal:
+                self._spent += time.monotonic() - started
+                self._refusals += 1
+                first = first or refusal
+                self._limits.observe(self._session.shapes)
+                if not self._limits.learn(refusal):
+                    break
+        return None, first
+
+    def _values(self, entry: Input, shape: tuple[int, ...], flavour: int, caution: int) -> Array:
+        assert entry.dtype is not None
+        if entry.dtype.kind in "OSU":
+            return self._rng.choice(np.array(["a", "b", "graph"], object), shape)
+        if entry.dtype == np.bool_:
+            return mask(self._rng, shape, flavour, self._limits.trues.get(entry.name))
+        limits = self._limits.of(entry.name)
+        if limits is None and entry.dtype.kind not in "iu":
+            return floats(self._rng, shape, flavour).astype(entry.dtype)
+        last = self._last.get(entry.name)
+        if caution == _SAME and last is not None and last.shape == shape and entry.dtype.kind in "iu":
+            return last
+        if caution in (_ZEROS, _ONES):
+            return np.full(shape, caution - _ZEROS).astype(entry.dtype)
+        low, high = limits if limits is not None else ((0, 2) if caution else _PLAIN)
+        if caution or entry.dtype.kind == "u":
+            low = max(low, 0)
+        return integers(self._rng, shape, flavour, low, max(high, low + 1)).astype(entry.dtype)
+
+
+class _Limits:
+    """What values each input may have at the present sizes: from the graph, from runs and from refusals."""
+
+    def __init__(self, uses: Uses, inputs: list[Input], model: onnx.ModelProto) -> None:
+        self.trues: dict[str, int] = {}
+        self._uses = uses
+        self._inputs = inputs
+        self._shell: onnx.ModelProto | None = None
+        self._learned: dict[str, tuple[int, int]] = {}
+        self._shapes: dict[str, tuple[int | None, ...]] = {}
+        self._by_input: dict[str, list[Use]] = {i.name: [] for i in inputs}
+        numeric = [i for i in inputs if i.dtype is not None and i.dtype.kind not in "bOSU"]
+        if numeric:
+            shell = _shell(model)
+            types = _types(shell)
+            self._by_input.update({i.name: uses.of(i.name, types) for i in numeric})
+            if any(use.data for found in self._by_input.values() for use in found):
+                self._shell = shell
+
+    def resize(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Forget what other sizes taught, and infer the shapes of these."""
+        self.trues, self._learned, self._shapes = {}, {}, dict(shapes)
+        if self._shell is None:
+            return
+        for value in self._shell.graph.input:
+            if value.name in shapes:
+                value.type.tensor_type.ClearField("shape")
+                for size in shapes[value.name]:
+                    value.type.tensor_type.shape.dim.add().dim_value = size
+        self._shapes.update(_inferred(self._shell))
+
+    def observe(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Take in the shapes that a run had."""
+        self._shapes.update(shapes)
+
+    def of(self, name: str) -> tuple[int, int] | None:
+        """The half-open range of an input's values; None when nothing limits them."""
+        if name in self._learned:
+            return self._learned[name]
+        uses = self._by_input[name]
+        ranges = [use.limits(self._shapes) for use in uses]
+        known = [r for r in ranges if r is not None]
+        if ranges and not known:
+            # An axis whose size nobody knows yet: the smallest indices fit nearly any.
+            known.append((0, 2))
+        if not known:
+            return None
+        low, high = max(r[0] for r in known), min(r[1] for r in known)
+        return (low, high) if low < high else min(known, key=lambda r: r[1] - r[0])
+
+    def learn(self, refusal: ReferenceRefusal) -> bool:
+        """Take in what a refusal tells about the values of inputs. False when it tells nothing new."""
+        sources = self._uses.sources(refusal.tensor, self._by_input) if refusal.tensor else []
+        kinds = {i.name: i.dtype.kind if i.dtype is not None else "" for i in self._inputs}
+        if refusal.needs_true is not None:
+            masks = [name for name in sources if kinds[name] == "b"]
+            changed = bool(masks) and self.trues.get(masks[0]) != refusal.needs_true
+            self.trues.update(dict.fromkeys(masks[:1], refusal.needs_true))
+            return changed
+        limits = refusal.index_range
+        if limits is not None and not refusal.tensor:
+            tensor = self._uses.index_of(refusal.node)
+            sources = self._uses.sources(tensor, self._by_input) if tensor else list(kinds)
+        indices = [name for name in sources if kinds[name] in "iu"][:1]
+        if limits is None or not indices or self._learned.get(indices[0]) == limits:
+            return False
+        self._learned[indices[0]] = limits
+        return True
+
+
+def mask(rng: np.random.Generator, shape: tuple[int, ...], flavour: int, trues: int | None = None) -> Array:
+    """A bool array: random, all false, all true, or sparse; with exactly ``trues`` trues when that is asked for."""
+    size = int(np.prod(shape))
+    if trues is not None:
+        flat = np.zeros(size, np.bool_)
+        flat[rng.permutation(size)[: max(trues, 0)]] = True
+        return flat.reshape(shape)
+    if flavour in (1, 2):
+        return np.full(shape, flavour == 2)
+    return rng.random(shape) < (0.5 if flavour == 0 else 0.25)
+
+
+def floats(rng: np.random.Generator, shape: tuple[int, ...], flavour: int) -> Array:
+    """float64 values: standard normal, wide with zeros of both signs among them, in [0, 1), or small whole numbers."""
+    if flavour == 1:
+        values = rng.normal(0, 30, shape)
+        return np.where(rng.random(shape) < 0.2, np.where(rng.random(shape) < 0.5, 0.0, -0.0), values)
+    if flavour == 2:
+        return rng.random(shape)
+    if flavour == 3:
+        return rng.integers(-4, 5, shape).astype(np.float64)
+    return rng.standard_normal(shape)
+
+
+def integers(rng: np.random.Generator, shape: tuple[int, ...], flavour: int, low: int, high: int) -> Array:
+    """int64 values in ``[low, high)``: non-negative ones, a few repeated ones, the boundaries, or unique ones."""
+    size = int(np.prod(shape))
+    floor = low if high <= 0 else max(low, 0)
+    if flavour == 1:
+        pool = rng.integers(low, high, max(1, size // 2))
+        if size and low < 0 < high:
+            pool[0] = -1  # the commonest negative index; some engines know no other
+        return rng.choice(pool, size).reshape(shape)
+    if flavour == 2:
+        return rng.choice(np.array([low, floor, high - 1]), size).reshape(shape)
+    if flavour == 3 and size <= high - floor <= 1_000_000:
+        return (rng.permutation(high - floor)[:size] + floor).reshape(shape)
+    return rng.integers(floor, high, size).reshape(shape)
+
+
+def _shell(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without its weights, for shape inference again and again."""
+    shell = onnx.ModelProto(ir_version=model.ir_version)
+    shell.opset_import.extend(model.opset_import)
+    shell.functions.extend(model.functions)
+    graph = shell.graph
+    graph.name = model.graph.name or "graph"
+    graph.node.extend(model.graph.node)
+    graph.input.extend(model.graph.input)
+    graph.output.extend(model.graph.output)
+    for tensor in model.graph.initializer:
+        if tensor.ByteSize() <= 4096:
+            graph.initializer.append(tensor)
+        else:
+            stub = graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            stub.data_location = onnx.TensorProto.EXTERNAL
+    graph.sparse_initializer.extend(model.graph.sparse_initializer)
+    return shell
+
+
+def _infer(shell: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
+    from graphfix import shapes
+
+    graph = shapes.infer(shell).graph
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        if value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"):
+            yield value
+    for tensor in shell.graph.initializer:
+        yield onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+
+
+def _types(shell: onnx.ModelProto) -> dict[str, tuple[int, int]]:
+    return {v.name: (v.type.tensor_type.elem_type, len(v.type.tensor_type.shape.dim)) for v in _infer(shell)}
+
+
+def _inferred(shell: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
+    found = {}
+    for value in _infer(shell):
+        dims = value.type.tensor_type.shape.dim
+        found[value.name] = tuple(d.dim_value if d.HasField("dim_value") else None for d in dims)
+    return found

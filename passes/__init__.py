@@ -1,0 +1,39 @@
+"""The passes, in the order in which they run. `graphfix passes` lists them, `graphfix explain CODE` prints their docs."""
+
+from graphfix.passes.aten_arange import AtenArange
+from graphfix.passes.aten_gather import AtenGather
+from graphfix.passes.aten_index import AtenIndex
+from graphfix.passes.aten_index_add import AtenIndexAdd
+from graphfix.passes.aten_index_copy import AtenIndexCopy
+from graphfix.passes.aten_index_fill import AtenIndexFill
+from graphfix.passes.aten_index_put import AtenIndexPut
+from graphfix.passes.aten_masked_fill import AtenMaskedFill
+from graphfix.passes.aten_masked_scatter import AtenMaskedScatter
+from graphfix.passes.aten_scatter import AtenScatter
+from graphfix.passes.aten_scatter_add import AtenScatterAdd
+from graphfix.passes.aten_scatter_reduce import AtenScatterReduce
+from graphfix.passes.dynamic_slice import DynamicSlice
+from graphfix.passes.scatter_elements import ScatterElements
+from graphfix.passes.scatter_nd import ScatterND
+
+from graphfix.pass_base import Pass
+
+PASSES: tuple[type[Pass], ...] = (
+    AtenArange,
+    DynamicSlice,
+    AtenIndexPut,
+    AtenIndexFill,
+    AtenIndexCopy,
+    AtenIndexAdd,
+    AtenMaskedFill,
+    AtenMaskedScatter,
+    AtenScatter,
+    AtenScatterAdd,
+    AtenScatterReduce,
+    ScatterND,
+    ScatterElements,
+    AtenGather,
+    AtenIndex,
+)
+
+__all__ = ["PASSES"]

@@ -1,0 +1,50 @@
+"""ATen masked_fill."""
+
+from __future__ import annotations
+
+from graphfix.aten import AtenFormError
+from graphfix.aten_nodes import call_of, tensor_or_scalar
+from graphfix.builder import BOOL, WHERE_TYPES, Builder
+from graphfix.graph import Node
+from graphfix.pass_base import Pass, Refusal, Rewrite, Site
+
+
+class AtenMaskedFill(Pass):
+    """Replace ATen masked_fill nodes by Where.
+
+    Why: no engine runs ATen nodes.
+    Before: ``ATen(x, mask, value) operator="masked_fill"``
+    After: ``Where(mask, value, x)``: here the mask broadcasts with x from the right, unlike in ``x[mask] = value``.
+    """
+
+    code = "GF105"
+    name = "aten-masked-fill"
+
+    def match(self, node: Node, site: Site):
+        try:
+            call = call_of(node, "masked_fill")
+            if call is None:
+                return None
+            data, mask = tensor_or_scalar(call, "self"), tensor_or_scalar(call, "mask")
+        except AtenFormError as error:
+            return Refusal(str(error))
+        value = call.scalars.get("value", call.arguments.get("value"))
+        if value is None or data.dtype not in WHERE_TYPES:
+            return Refusal("masked_fill lacks its value, or the element type of the data is unknown")
+        if site.facts.rank(data) is None or site.facts.rank(mask) is None:
+            return Refusal("the rank of the data or of the mask is unknown")
+        return data, mask, value
+
+    def rewrite(self, match, builder: Builder, site: Site) -> Rewrite | Refusal:
+        data, mask, value = match
+        if isinstance(value, int | float):
+            value = builder.constant(value, data.dtype)
+        elif builder.facts.rank(value) != 0:
+            if builder.facts.const(value) is None or builder.facts.const(value).size != 1:
+                return Refusal("the value of masked_fill is not a scalar")
+            value = builder.reshape(value, [], [])
+        value = builder.cast(value, data.dtype)
+        return Rewrite(builder.where(builder.cast(mask, BOOL), value, data), "mask_where")
+
+    def operator(self, node: Node) -> str:
+        return "aten::masked_fill"

@@ -1,0 +1,49 @@
+"""ATen masked_scatter."""
+
+from __future__ import annotations
+
+from graphfix.aten import AtenFormError
+from graphfix.aten_nodes import call_of, tensor_or_scalar
+from graphfix.builder import BOOL, Builder
+from graphfix.graph import Node
+from graphfix.index_write import IndexWrite, Mask, Reduction
+from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
+from graphfix.symbolic import product
+
+
+class AtenMaskedScatter(Pass):
+    """Replace ATen masked_scatter nodes by a running count of the mask and one Gather.
+
+    Why: no engine runs ATen nodes.
+    Before: ``ATen(x, mask, source) operator="masked_scatter"``
+    After: CumSum of the mask says which element of the source each True takes; Gather from both, no NonZero.
+    """
+
+    code = "GF106"
+    name = "aten-masked-scatter"
+
+    def match(self, node: Node, site: Site):
+        try:
+            call = call_of(node, "masked_scatter")
+            if call is None:
+                return None
+            data, mask, source = (tensor_or_scalar(call, p) for p in ("self", "mask", "source"))
+        except AtenFormError as error:
+            return Refusal(str(error))
+        if any(site.facts.rank(t) is None for t in (data, mask, source)):
+            return Refusal("the rank of the data, the mask or the source is unknown")
+        return data, mask, source, node.outputs[0]
+
+    def rewrite(self, match, builder: Builder, site: Site) -> Rewrite | Refusal:
+        data, mask, source, output = match
+        shape, rank = builder.dims(data), builder.rank(data)
+        mask = builder.cast(mask, BOOL)
+        if builder.rank(mask) > rank:
+            return Refusal("the mask has more axes than the data")
+        mask = builder.expand(mask, [builder.size(data, i) for i in range(rank)], shape)
+        count = builder.sizes(source, range(builder.rank(source)))
+        source = builder.reshape(source, [count], [product(builder.dims(source))])
+        return lower(IndexWrite(data, (Mask(mask),), source, Reduction.NONE, output), builder, site)
+
+    def operator(self, node: Node) -> str:
+        return "aten::masked_scatter"

@@ -1,0 +1,239 @@
+"""The check of a whole model: it confirms what is equal and finds what is not."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+
+from graphfix.errors import UsageError
+from graphfix.verify import VerifyOptions, check_model
+from graphfix.verify.compare import compare
+
+BFLOAT16 = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
+NO = "no = Constant<value = bool {0}>()"
+
+
+def model(text, opset=13):
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}, "org.pytorch.aten": 1, "my": 1]> {text}')
+
+
+MASKED = model(f"""g(float[N, 3] x, bool[N, 3] m) => (float[N, 3] y) {{{NO}
+    v = Constant<value = float {{7.0}}>()
+    y = org.pytorch.aten.ATen<operator = "index_put">(x, m, v, no) }}""")
+WHERE = (
+    "g(float[N, 3] x, bool[N, 3] m) => (float[N, 3] y) {{v = Constant<value = float {{{value}}}>() y = Where(m, v, x)}}"
+)
+
+
+# --- whole models
+
+
+def test_equal_models_are_confirmed():
+    seen = []
+    result = check_model(
+        MASKED, model(WHERE.format(value="7.0")), progress=lambda done, total: seen.append((done, total))
+    )
+    assert result.status == "confirmed" and result.detail == "" and result.skipped == []
+    assert len(result.sets) == 4 and result.sets[0] == "x 5x3, m 5x3" and len(set(result.sets)) == 4
+    (output,) = result.outputs
+    assert (output.name, output.dtype, output.max_abs, output.exact) == ("y", "float32", 0.0, True)
+    assert seen == [(k, 12) for k in range(1, 13)]
+
+
+def test_a_wrong_value_is_found():
+    result = check_model(MASKED, model(WHERE.format(value="7.5")))
+    assert result.status == "failed"
+    assert "output 'y' differs in" in result.detail and "7.5, not 7" in result.detail and "x 5x3" in result.detail
+    assert result.outputs[0].max_abs == 0.5
+
+
+def test_a_difference_that_only_false_masks_show():
+    any_true = model("""g(float[N, 3] x, bool[N, 3] m) => (float[N, 3] y) {
+        v = Constant<value = float {7.0}>() f = Cast<to = 1>(m) t = ReduceMax(f) z = Sub(t, t) o = Sub(t, one)
+        one = Constant<value = float {1.0}>() w = Where(m, v, x) y = Add(w, o) }""")
+    any_true.graph.node.insert(0, any_true.graph.node.pop(5))
+    result = check_model(MASKED, any_true)
+    assert result.status == "failed" and "differs" in result.detail
+
+
+def test_negative_indices_are_tried():
+    m = model(f"""g(float[5] x, int64[2] i) => (float[5] y) {{{NO} v = Constant<value = float {{7.0}}>()
+        y = org.pytorch.aten.ATen<operator = "index_put">(x, i, v, no) }}""")
+    forgets_negative = model("""g(float[5] x, int64[2] i) => (float[5] y) {
+        v = Constant<value = float {7.0}>() zero = Constant<value = int64 {0}>() five = Constant<value = int64 {5}>()
+        one = Constant<value = int64 {1}>() r = Range(zero, five, one) a0 = Constant<value = int64[1] {0}>()
+        a1 = Constant<value = int64[1] {1}>() c = Unsqueeze(r, a1) d = Unsqueeze(i, a0) e = Equal(c, d)
+        f = Cast<to = 1>(e) h = ReduceMax<axes = [1], keepdims = 0>(f) k = Cast<to = 9>(h) y = Where(k, v, x) }""")
+    assert check_model(m, forgets_negative).status == "failed"
+
+
+def test_shapes_and_dtypes_must_be_equal():
+    m = model("g(float[N, 3] x) => (float[N, 3] y) {y = Neg(x)}")
+    wide = model("g(float[N, 3] x) => (double[N, 3] y) {z = Neg(x) y = Cast<to = 11>(z)}")
+    assert "has dtype float64, not float32" in check_model(m, wide).detail
+    turned = model("g(float[N, 3] x) => (float[3, N] y) {z = Neg(x) y = Transpose(z)}")
+    assert "has shape [3, 5], not [5, 3]" in check_model(m, turned).detail
+
+
+def test_tolerance_may_be_given():
+    m = model("g(float[N] x) => (float[N] y) {y = Neg(x)}")
+    off = model("g(float[N] x) => (float[N] y) {c = Constant<value = float {0.001}>() z = Neg(x) y = Add(z, c)}")
+    assert check_model(m, off).status == "failed"
+    result = check_model(m, off, options=VerifyOptions(atol=0.01))
+    assert result.status == "confirmed" and not result.outputs[0].exact
+    assert math.isclose(result.outputs[0].max_abs, 0.001, rel_tol=0.01)
+
+
+def test_given_inputs_are_used():
+    m = model("g(float[N] x) => (float[N] y) {y = Neg(x)}")
+    relu = model("g(float[N] x) => (float[N] y) {z = Relu(x) y = Neg(z)}")
+    positive = [{"x": np.ones(2, np.float32)}, {"x": np.ones(5, np.float32)}]
+    result = check_model(m, relu, options=VerifyOptions(inputs=positive))
+    assert result.status == "confirmed" and result.sets == ["x 2", "x 5"]
+    assert check_model(m, relu).status == "failed"
+    wrong = [{"x": np.ones((2, 2), np.float32)}]
+    result = check_model(m, m, options=VerifyOptions(inputs=wrong))
+    assert result.status == "failed" and "shape [2, 2]" in result.detail and len(result.skipped) == 1
+
+
+def test_input_shapes_are_used():
+    m = model("g(float[N] x) => (float[N] y) {y = Neg(x)}")
+    assert set(check_model(m, m, options=VerifyOptions(input_shapes={"x": (9,)})).sets) == {"x 9"}
+    with pytest.raises(UsageError, match="no such input"):
+        check_model(m, m, options=VerifyOptions(input_shapes={"q": (9,)}))
+
+
+def test_sizes_that_the_reference_refuses_are_reported():
+    m = model("g(float[N] x) => (float[2, 3] y) {s = Constant<value = int64[2] {2, 3}>() y = Reshape(x, s)}")
+    result = check_model(m, m)
+    assert result.status == "confirmed" and set(result.sets) == {"x 6"}
+    assert result.skipped[0].startswith("all sizes but N=6") and "cannot be reshaped" in result.skipped[1]
+
+
+def test_nothing_runs():
+    m = model("g(float[5] x) => (float[2, 3] y) {s = Constant<value = int64[2] {2, 3}>() y = Reshape(x, s)}")
+    result = check_model(m, m)
+    assert result.status == "failed" and result.sets == []
+    assert "cannot be reshaped" in result.detail and "--inputs" in result.detail
+
+
+def test_unknown_operators():
+    good = model("g(float[N] x) => (float[N] y) {y = Neg(x)}")
+    custom = model("g(float[N] x) => (float[N] y) {y = my.Op(x)}")
+    result = check_model(custom, good)
+    assert result.status == "failed" and result.detail.startswith("the input model could not be run: ")
+    assert "Op" in result.detail
+    result = check_model(good, custom)
+    assert result.status == "failed" and result.detail.startswith("the fixed model does not load: ")
+
+
+def test_a_candidate_that_does_not_run():
+    good = model("g(float[N] x) => (float[N] y) {y = Neg(x)}")
+    breaks = model("g(float[N] x) => (float[N] y) {s = Constant<value = int64[1] {77}>() z = Reshape(x, s) y = Neg(z)}")
+    result = check_model(good, breaks)
+    assert result.status == "failed" and "does not run on x 3: Reshape node: " in result.detail
+
+
+def test_a_candidate_that_keeps_aten_nodes():
+    result = check_model(MASKED, MASKED)
+    assert result.status == "confirmed" and len(result.sets) == 4
+
+
+def test_nan_and_infinity_agree():
+    m = model("g(float[N] x) => (float[N] y, float[N] z) {y = Sqrt(x) zero = Sub(x, x) z = Div(x, zero)}")
+    assert check_model(m, m).status == "confirmed"
+
+
+@pytest.mark.parametrize("seeded", ["", "seed = 3.0, "])
+def test_random_operators_get_the_same_seed(seeded):
+    text = f"""g(float[N, 2] x) => (float[N, 2] y) {{
+        r = RandomNormalLike<{seeded}mean = 1.0>(x) {{0}} y = Add(z, r) }}"""
+    m, same = model(text.replace("{0}", "z = Neg(x)")), model(text.replace("{0}", "n = Neg(x) z = Identity(n)"))
+    before = m.SerializeToString()
+    assert check_model(m, same).status == "confirmed"
+    assert m.SerializeToString() == before
+    other = model(text.replace("{0}", "z = Abs(x)"))
+    assert check_model(m, other).status == "failed"
+
+
+def test_outputs_that_differ_from_run_to_run_are_not_compared(monkeypatch):
+    from graphfix.reference import session
+
+    m = model("g(float[N] x) => (float[N] y, float[N] z) {y = Neg(x) z = Abs(x)}")
+    plain_run, count = session.ReferenceSession.run, iter(range(1000))
+
+    def unsteady(self, feeds):
+        return {**plain_run(self, feeds), "z": np.float32([next(count)])}
+
+    monkeypatch.setattr(session.ReferenceSession, "run", unsteady)
+    result = check_model(m, m)
+    assert result.status == "confirmed" and [o.name for o in result.outputs] == ["y"]
+    assert result.detail.endswith("another result in each run: z")
+
+
+def test_external_data(tmp_path):
+    m = model("g(float[N, 3] x) => (float[N, 3] y) {a = Neg(x) y = Add(a, w)}")
+    m.graph.initializer.append(numpy_helper.from_array(np.ones((1, 3), np.float32), "w"))
+    onnx.save(m, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0, location="w.bin")
+    light = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    assert check_model(light, light, base_dir=tmp_path).status == "confirmed"
+
+
+def test_a_model_that_runs_only_with_folded_constants():
+    # The branch that is taken declares another shape than it has: ONNX Runtime runs it only once If is folded away.
+    m = model("""g(float[2, 3] x) => (float[2, 3] y) {
+        c = Constant<value = bool {1}>() n = Neg(x)
+        y = If(c) <
+            then_branch = t () => (float[6] r) { r = Identity(n) },
+            else_branch = e () => (float[6] q) { s = Constant<value = int64[1] {6}>() q = Reshape(n, s) }
+        > }""")
+    plain = model("g(float[2, 3] x) => (float[2, 3] y) {y = Neg(x)}")
+    assert check_model(m, plain).status == "confirmed"
+
+
+# --- comparisons
+
+
+def test_compare_floats():
+    e = np.array([1.0, np.nan, np.inf, 0.0], np.float32)
+    assert compare(e, e.copy()).exact
+    near = compare(e, e + np.float32([1e-6, 0, 0, 0]))
+    assert not near.exact and not near.problem and 0 < near.max_abs < 2e-6
+    for wrong in ([1.01, np.nan, np.inf, 0], [1, 0, np.inf, 0], [1, np.nan, -np.inf, 0], [1, np.nan, 3e38, 0]):
+        assert compare(e, np.array(wrong, np.float32)).problem
+    assert compare(e, np.array([1.01, np.nan, np.inf, 0], np.float32), rtol=0.1).problem == ""
+    assert compare(np.float32(0), np.float32(0.5)).max_rel == 0 and compare(np.float32(0), np.float32(0.5)).problem
+    assert compare(np.zeros((0, 2)), np.zeros((0, 2))).exact
+
+
+def test_compare_uses_the_tolerance_of_the_dtype():
+    for dtype, inside, outside in [
+        (np.float64, 1e-9, 1e-5),
+        (np.float32, 1e-6, 1e-2),
+        (np.float16, 5e-3, 0.5),
+        (BFLOAT16, 1e-2, 0.5),
+    ]:
+        one = np.array([1.0], dtype)
+        assert not compare(one, np.array([1.0 + inside], dtype)).problem
+        assert compare(one, np.array([1.0 + outside], dtype)).problem
+
+
+def test_compare_integers_bools_and_strings_exactly():
+    assert compare(np.array([2**63 - 1]), np.array([2**63 - 2])).problem
+    big = compare(np.array([2**63 - 1]), np.array([-(2**63)]))
+    assert big.max_abs == 2.0**64 and big.problem
+    assert compare(np.array([1], np.uint8), np.array([255], np.uint8)).max_abs == 254
+    assert compare(np.array([True]), np.array([False])).problem and compare(np.array([True]), np.array([True])).exact
+    assert compare(np.array(["a"], object), np.array(["b"], object)).problem
+    assert compare(np.array([5]), np.array([6]), atol=10).problem
+
+
+def test_compare_sequences():
+    a, b = np.ones(2, np.float32), np.zeros(2, np.float32)
+    assert compare([a, b], [a, b]).exact
+    assert "element 1" in compare([a, b], [a, a]).problem
+    assert compare([a], [a, b]).problem and compare([a], a).problem

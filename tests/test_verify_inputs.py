@@ -1,0 +1,250 @@
+"""Input sets that models accept, found from the graph, from runs and from refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+
+from graphfix.errors import UsageError
+from graphfix.reference import ReferenceSession
+from graphfix.verify import sizes as sizing
+from graphfix.verify.inputs import InputSearch, floats, integers, mask
+from graphfix.verify.uses import Use, Uses
+
+NO = "no = Constant<value = bool {0}>()"
+
+
+def model(text, opset=13):
+    return parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}, "org.pytorch.aten": 1]> {text}')
+
+
+def search(m, **options):
+    return InputSearch(ReferenceSession(m), m, **options)
+
+
+def put(output, data, *indices, values="v"):
+    return f'{output} = org.pytorch.aten.ATen<operator = "index_put">({data}, {", ".join(indices)}, {values}, no)'
+
+
+# --- values
+
+
+def test_integers_stay_in_range_and_differ_by_flavour():
+    rng = np.random.default_rng(0)
+    for flavour in range(4):
+        made = integers(rng, (40,), flavour, -5, 5)
+        assert made.min() >= -5 and made.max() < 5
+    assert integers(rng, (40,), 0, -5, 5).min() >= 0
+    negative = integers(rng, (40,), 1, -5, 5)
+    assert negative.min() < 0 and len(set(negative.tolist())) < 40
+    assert set(integers(rng, (40,), 2, -5, 5).tolist()) == {-5, 0, 4}
+    assert sorted(integers(rng, (5,), 3, -5, 5).tolist()) == [0, 1, 2, 3, 4]
+    assert integers(rng, (0, 3), 1, 0, 1).shape == (0, 3)
+
+
+def test_masks_and_floats():
+    rng = np.random.default_rng(0)
+    assert not mask(rng, (3, 2), 1).any() and mask(rng, (3, 2), 2).all()
+    assert mask(rng, (3, 4), 1, trues=5).sum() == 5 and mask(rng, (2,), 0, trues=9).sum() == 2
+    assert mask(rng, (), 2).shape == ()
+    for flavour in range(4):
+        assert np.isfinite(floats(rng, (50,), flavour)).all()
+
+
+# --- uses
+
+
+@pytest.mark.parametrize(
+    ("body", "limits"),
+    [
+        ("y = Gather(x, i)", (-6, 6)),
+        ("y = Gather<axis = 1>(x, i)", (-4, 4)),
+        ("j = Add(i, two) y = Gather(x, j)", (-8, 4)),
+        ("j = Sub(i, two) y = Gather(x, j)", (-4, 8)),
+        ("j = Mul(i, two) y = Gather(x, j)", (-3, 3)),
+        ("k = Cast<to = 6>(i) j = Reshape(k, minus) y = GatherElements(x, j)", (-6, 6)),
+        ("y = GatherND(x, i)", (-4, 4)),
+        ("y = Slice(x, zero, i, zero)", (0, 7)),
+        ("y = Expand(two, i)", (1, 4)),
+        ('y = org.pytorch.aten.ATen<operator = "index_fill", dim = 1>(x, i, two)', (-4, 4)),
+        ('y = org.pytorch.aten.ATen<operator = "gather", dim = 0>(x, i)', (0, 6)),
+        (f"{NO} " + put("y", "x", "zero", "i"), (-4, 4)),
+        (f"{NO} " + put("y", "x", "i"), (-6, 6)),
+        (f"{NO} " + put("y", "x", "zero", values="i"), None),
+        ("y = Neg(i)", None),
+    ],
+)
+def test_uses_limit_inputs(body, limits):
+    m = model(f"""g(float[6, 4] x, int64[K] i) => (float y) {{
+        two = Constant<value = int64 {{2}}>() zero = Constant<value = int64[1] {{0}}>()
+        minus = Constant<value = int64[1] {{-1}}>() v = Identity(two) {body} }}""")
+    uses = Uses(m.graph).of("i", {})
+    found = [use.limits({"x": (6, 4)}) for use in uses]
+    assert found == ([limits] if limits is not None else [])
+
+
+def test_uses_reach_into_bodies_and_lists():
+    m = model("""g(float[6, 4] x, int64[K] i, bool c) => (float y) {
+        y = If(c) <
+            then_branch = t () => (float r) { r = Gather(x, i) },
+            else_branch = e () => (float q) { s = SequenceConstruct(i)
+                q = org.pytorch.aten.ATen<operator = "index">(x, s) }
+        > }""")
+    found = [use.limits({"x": (6, 4)}) for use in Uses(m.graph).of("i", {})]
+    assert sorted(set(found)) == [(-6, 6)]
+
+
+def test_unknown_shapes_give_no_limits():
+    assert Use("x", (0,)).limits({}) is None
+    assert Use("x", (1,)).limits({"x": (3, None)}) is None
+    assert Use("x", (-1,)).limits({"x": (3, 2)}) == (0, 2)
+
+
+def test_sources():
+    m = model("g(float[N] x, int64[K] i, bool[N] b) => (float y) {j = Neg(i) w = Where(b, x, x) y = Gather(w, j)}")
+    uses = Uses(m.graph)
+    assert uses.sources("j", ["x", "i", "b"]) == ["i"]
+    assert uses.sources("y", ["x", "i", "b"]) == ["b", "x", "i"]  # by distance, then by the order of inputs
+
+
+# --- sizes
+
+
+def test_assignments_are_distinct_and_start_with_distinct_sizes():
+    made = list(sizing.assignments(["B", "T"], {"B": [4], "T": [6]}, [9]))
+    assert made[0]["B"] != made[0]["T"] and made[1] == {"B": 4, "T": 6}
+    assert {"B": 1, "T": 1} in made
+    assert len({tuple(m.items()) for m in made}) == len(made)
+    assert list(sizing.assignments([], {}, [])) == [{}]
+    # A size that a fixed dim has is no good first choice.
+    assert next(sizing.assignments(["B"], {}, [], {3, 5})) == {"B": 4}
+
+
+def test_declared_outputs_tell_sizes():
+    m = model("g(float[B, T, 5] x, int64[N] i) => (float[4, 6, 5] y, int64[B] z) {y = Identity(x) z = Neg(i)}")
+    assert sizing.declared_sizes(ReferenceSession(m).inputs, m.graph)["B"] == [4]
+    assert sizing.declared_sizes(ReferenceSession(m).inputs, m.graph)["T"] == [6]
+
+
+def test_input_shapes_settle_symbols():
+    inputs = ReferenceSession(model("g(float[B, 3] x, float[B] z) => (float[B] y) {y = Neg(z) t = Neg(x)}")).inputs
+    assert sizing.free_symbols(inputs, {"x": (7, 3)}) == ([], {"B": 7})
+    for wrong, part in [
+        ({"q": (1,)}, "no such input"),
+        ({"x": (1,)}, "rank 2"),
+        ({"x": (2, 4)}, "fixed to 3"),
+        ({"x": (2, 3), "z": (5,)}, "elsewhere"),
+    ]:
+        with pytest.raises(UsageError, match=part):
+            sizing.free_symbols(inputs, wrong)
+
+
+# --- searches
+
+
+def test_dynamic_dims_get_several_sizes_and_ties_hold():
+    m = model("g(float[B, T] x, float[B, T] z, float[C] w) => (float[B, T] y) {a = Add(x, z) b = Neg(w) y = Neg(a)}")
+    found = list(search(m))
+    assert len(found) == 4 and len({s.feeds["x"].shape for s in found}) == 4
+    assert all(s.feeds["x"].shape == s.feeds["z"].shape for s in found)
+    assert "x" in found[0].describe() and found[0].describe().startswith("x 3x5, z 3x5")
+
+
+def test_indices_are_negative_repeated_and_at_the_boundary():
+    m = model(f"g(float[N, 4] x, int64[K] i, float v) => (float[N, 4] y) {{{NO} e = Neg(x) {put('y', 'e', 'i')}}}")
+    found = list(search(m, count=4))
+    assert len(found) == 4
+    values = np.concatenate([s.feeds["i"] / s.feeds["x"].shape[0] for s in found])
+    assert values.min() < 0
+    assert any(len(set(s.feeds["i"].tolist())) < s.feeds["i"].size for s in found)
+    for s in found:
+        n = s.feeds["x"].shape[0]
+        assert s.feeds["i"].min() >= -n and s.feeds["i"].max() < n
+
+
+def test_masks_are_false_and_true_where_the_model_takes_it():
+    m = model(f"g(float[6, 4] x, bool[6] i, float v) => (float[6, 4] y) {{{NO} {put('y', 'x', 'i')}}}")
+    counts = [int(s.feeds["i"].sum()) for s in search(m)]
+    assert 0 in counts and 6 in counts
+
+
+def test_packed_values_fix_the_count_of_trues():
+    m = model(
+        "g(float[6, 4] x, bool[6, 4] i, float[9] v) => (float[6, 4] y)"
+        f"{{{NO} b = Not(i) j = Not(b) {put('y', 'x', 'j')}}}"
+    )
+    found = list(search(m))
+    assert len(found) == 4 and all(s.feeds["i"].sum() == 9 for s in found)
+
+
+def test_sizes_baked_into_the_graph_are_found():
+    m = model("""g(float[B, T, 5] x) => (float[4, 6, 5] y) {
+        s = Constant<value = int64[3] {4, 6, 5}>() y = Reshape(x, s) }""")
+    found = list(search(m))
+    assert found and all(s.feeds["x"].size == 120 for s in found)
+    s = search(m)
+    list(s)
+    assert s.refused and all("cannot be reshaped" in reason for reason in s.refused.values())
+
+
+def test_unnamed_dims_that_must_agree():
+    m = model(
+        "g(float[N, ?] x, float[?, M] z) => (float y) {y = MatMul(x, z)}".replace("?", "P").replace("P] x", "Q] x")
+    )
+    found = list(search(m))
+    assert len({s.feeds["x"].shape for s in found}) >= 2
+    assert all(s.feeds["x"].shape[1] == s.feeds["z"].shape[0] for s in found)
+
+
+def test_indices_from_refusals():
+    # The walk stops at Neg: only the refusal tells the range.
+    m = model("""g(float[3] x, int64[K] i) => (float[K] y) {
+        n = Neg(i) j = Neg(n) y = Gather(x, j) }""")
+    found = list(search(m))
+    assert found and all(s.feeds["i"].min() >= -3 and s.feeds["i"].max() < 3 for s in found)
+
+
+def test_lengths_that_fit_by_luck():
+    m = model("""g(float[6, 2] x, int64[1] n, int64[1] k) => (float y) {
+        big = Constant<value = int64[1] {9}>() zero = Constant<value = int64[1] {0}>()
+        two = Constant<value = int64[2] {4, 2}>() three = Constant<value = int64[2] {1, 2}>()
+        a = Slice(x, n, big, zero) b = Reshape(a, two)
+        c = Slice(x, k, big, zero) d = Reshape(c, three) y = Add(b, d) }""")
+    found = list(search(m))
+    assert len(found) == 4 and all(s.feeds["n"].tolist() == [2] and s.feeds["k"].tolist() == [5] for s in found)
+
+
+def test_input_shapes_are_used():
+    m = model("g(float[B, 3] x) => (float[B, 3] y) {y = Neg(x)}")
+    assert {s.feeds["x"].shape for s in search(m, input_shapes={"x": (11, 3)})} == {(11, 3)}
+
+
+def test_inputs_without_rank_are_explained():
+    graph = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    m = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    s = search(m)
+    assert not list(s) and "no declared rank" in next(iter(s.refused.values()))
+    assert len(list(search(m, input_shapes={"x": (2, 2)}))) == 4
+
+
+def test_all_dtypes_and_no_inputs():
+    for dtype in ("float16", "bfloat16", "double", "uint8", "int8", "bool", "string"):
+        found = list(search(model(f"g({dtype}[N] x) => ({dtype}[N] y) {{y = Identity(x)}}")))
+        assert len(found) == 4 and found[0].feeds["x"].dtype == found[0].outputs["y"].dtype
+    m = model("g() => (float y) {y = Neg(w)}")
+    m.graph.initializer.append(numpy_helper.from_array(np.float32(2), "w"))
+    found = list(search(m))
+    assert found and found[0].feeds == {} and found[0].describe() == "no inputs"
+
+
+def test_the_same_seed_gives_the_same_sets():
+    m = model("g(float[B, 3] x) => (float[B, 3] y) {y = Neg(x)}")
+    first, second, other = (list(search(m, seed=s)) for s in (1, 1, 2))
+    np.testing.assert_array_equal(first[0].feeds["x"], second[0].feeds["x"])
+    assert not np.array_equal(first[0].feeds["x"], other[0].feeds["x"])

@@ -7,6 +7,7 @@ into a tensor of known shape by Reshape; indices are compared as integers and ne
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -66,6 +67,12 @@ class OpsetTooLow(Exception):
         self.what = what
 
 
+@functools.cache
+def first_opset(op: str) -> int:
+    """The first opset of the default domain that has an operator."""
+    return min(s.since_version for s in onnx.defs.get_all_schemas_with_history() if s.name == op and s.domain == "")
+
+
 class Builder:
     """Emits the nodes that replace one node.
 
@@ -108,6 +115,9 @@ class Builder:
         shape: Sequence[Expr] | None = None,
     ) -> Value:
         """Add a standard node with one output and return that output. The same node is not added twice."""
+        first = first_opset(op)
+        if first > self.opset:
+            raise OpsetTooLow(first, op)
         names = [i.name if i is not None else "" for i in inputs]
         key = (op, tuple(names), tuple(sorted((k, repr(v)) for k, v in (attrs or {}).items())))
         if key in self._emitted:
@@ -245,9 +255,19 @@ class Builder:
         known = self._small_constant(x)
         if known is not None and all(isinstance(s, int) for s in sizes):
             return self.constant(known.reshape([s for s in sizes if isinstance(s, int)]), x.dtype)
+        if product(tuple(shape)).constant == 0:
+            return self.filled(0, x.dtype, sizes, shape)  # 0 in a target shape means something else to Reshape
         target = self.vector(sizes)
         attrs = {"allowzero": 1} if self.opset >= 14 and not isinstance(target, Constant) else None
         return self.emit("Reshape", [x, target], attrs, x.dtype, shape)
+
+    def filled(self, value: Any, dtype: int | None, sizes: Sequence[Size], shape: Sequence[Expr]) -> Value:
+        """A tensor of one value."""
+        assert dtype is not None
+        if all(isinstance(s, int) for s in sizes):
+            return self.constant(np.full([s for s in sizes if isinstance(s, int)], value), dtype)
+        scalar = self.constant(value, dtype)
+        return self.emit("Expand", [scalar, self.vector(sizes)], None, dtype, shape)
 
     def insert_axes(self, x: Value, positions: Sequence[int]) -> Value:
         """Insert axes of size 1 so that they are at these positions of the result."""

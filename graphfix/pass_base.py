@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from graphfix.builder import Builder
@@ -18,8 +18,9 @@ from graphfix.index_write import Along, IndexWrite
 from graphfix.lowering.along import lower_along
 from graphfix.lowering.base import Context
 from graphfix.lowering.choose import choose
+from graphfix.lowering.paired_mask import unpack
 from graphfix.masked_region import find_region
-from graphfix.selection import Unresolvable, resolve
+from graphfix.selection import PairedMask, Unresolvable, resolve
 
 
 class Safety(enum.Enum):
@@ -100,8 +101,14 @@ def lower(write: IndexWrite, builder: Builder, site: Site) -> Rewrite | Refusal:
         return Rewrite(region.emit(builder), "mask_where")
     try:
         selection = resolve(write, site.facts)
+    except PairedMask:
+        unpacked, restore = unpack(write, builder)
+        result = lower(unpacked, builder, site)
+        return result if isinstance(result, Refusal) else replace(result, result=restore(result.result))
     except Unresolvable as reason:
         return Refusal(str(reason))
+    if any(g.length.constant == 0 for g in selection.groups):
+        return Rewrite(write.data, "nothing is written")
     plan = choose(selection, site.context)
     if isinstance(plan, str):
         return Refusal(plan)

@@ -21,6 +21,10 @@ class Unresolvable(Exception):
     """The index cannot be taken apart: the message says why."""
 
 
+class PairedMask(Unresolvable):
+    """A mask is paired with other indices, element by element (see `graphfix.lowering.paired_mask`)."""
+
+
 @dataclass(frozen=True)
 class PointSet:
     """Integer indices into one or more axes that belong together, as ``x[i, j]``.
@@ -111,6 +115,8 @@ def resolve(write: IndexWrite, facts: Facts) -> Selection:
             length = shape[own_dim[axis]]
             groups.append(Group(axes, index, (own_dim[axis],), length))
     for component in _components(advanced, grid_rank, facts):
+        if len(component) > 1 and any(isinstance(index, Mask) for _, index, _ in component):
+            raise PairedMask("a mask is paired with other indices element by element")
         groups.append(_group(component, data_shape, grid_rank, grid_shape, grid_at, facts))
     groups.sort(key=lambda g: min(g.axes))
     values, dims = _match_values(write.values, tuple(shape), facts)
@@ -218,8 +224,6 @@ def _group(
         if span is not None:
             return Group(item_axes, span, grid, length)
         return Group(item_axes, PointSet(item_axes, (index.tensor,)), grid, length)
-    if any(isinstance(index, Mask) for _, index, _ in component):
-        raise Unresolvable("a mask is paired with other indices element by element")
     component = sorted(component, key=lambda item: item[0])
     batch = _batch(component, data_shape, grid_rank, at, facts)
     walked = {axis for axis, _ in batch}
@@ -337,6 +341,9 @@ def _broadcast_dims(values: tuple[Expr, ...], shape: tuple[Expr, ...], proved: b
             dims.append(None)
             continue
         wanted = shape[target]
+        if wanted == ONE and size.constant is None and not proved:
+            dims.append(None)  # it has to be 1 when the model runs, or the write would not be valid
+            continue
         known_apart = size.constant is not None and wanted.constant is not None and size != wanted
         if known_apart or (proved and size != wanted and not _is_count(wanted)):
             return None

@@ -30,7 +30,7 @@ from graphfix.aten import is_aten
 from graphfix.errors import InputError
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 BIG = 64 * 1024  # bytes: bigger tensors are hidden from onnxsim, and folding may not add more than this to the file
 _MEMORY = 4 << 30  # bytes that the child may allocate; its model has no big weights
@@ -282,6 +282,8 @@ def _run_child(light: ModelProto, timeout: float) -> ModelProto:
                 raise _Rejected(f"onnxsim crashed ({signal.Signals(-status).name})")
             if status:
                 raise _Rejected(f"onnxsim failed: {_last_line(log)}")
+            if not target.exists():
+                raise _Rejected("onnxsim ended without a result")
             result = onnx.ModelProto()
             result.ParseFromString(target.read_bytes())
             return result
@@ -308,9 +310,10 @@ def _supervise(command: list[str], folder: str, errors, timeout: float) -> int |
     except subprocess.TimeoutExpired:
         return None
     finally:
-        with contextlib.suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
-        process.wait()
+        if process.poll() is None:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+            process.wait()
 
 
 def _last_line(log: Path) -> str:
@@ -367,8 +370,8 @@ def _check(light: ModelProto, result: ModelProto) -> None:
     before, after = ({i.name: i.type for i in m.graph.input} for m in (light, result))
     if before.keys() != after.keys():
         raise _Rejected("onnxsim changed the inputs")
-    if before != after:
-        raise _Rejected("onnxsim changed the type or shape of an input")
+    if frozen := next((name for name in before if not _is_no_narrower(after[name], before[name])), None):
+        raise _Rejected(f"onnxsim changed the type or shape of the input {frozen!r}")
     if _versions(light) != _versions(result):
         raise _Rejected("onnxsim changed the opset")
     if _protected(light.graph) != _protected(result.graph):
@@ -379,6 +382,19 @@ def _check(light: ModelProto, result: ModelProto) -> None:
     growth = _weight(result.graph) - _weight(light.graph)
     if growth > BIG:
         raise _Rejected(f"onnxsim made the model {growth >> 10} KiB bigger by folding constants")
+
+
+def _is_no_narrower(after: TypeProto, before: TypeProto) -> bool:
+    """Whether a type allows all that another does. (onnxsim may forget sizes, which does no harm.)"""
+    if not before.HasField("tensor_type"):
+        return after == before
+    one, other = after.tensor_type, before.tensor_type
+    if one.elem_type != other.elem_type or len(one.shape.dim) != len(other.shape.dim):
+        return False
+    return all(
+        not a.HasField("dim_value") or (b.HasField("dim_value") and a.dim_value == b.dim_value)
+        for a, b in zip(one.shape.dim, other.shape.dim, strict=True)
+    )
 
 
 def _versions(model: ModelProto) -> dict[str, int]:

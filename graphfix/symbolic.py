@@ -98,8 +98,8 @@ def broadcast_dim(a: Expr, b: Expr) -> Expr | None:
     if a == ONE:
         return b
     for one, other in ((a, b), (b, a)):
-        if one.constant is not None and one.constant > 1 and (other.constant is None):
-            return one
+        if one.constant is not None and one.constant != 1 and other.constant is None:
+            return one  # the other has to be the same, or 1
     return None
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from graphfix.builder import BOOL, Builder
 from graphfix.graph import Value
+from graphfix.index_write import Mask
 from graphfix.lowering.layout import Rows, dtype_of
 from graphfix.lowering.positions import constant_points, hits, last_writers, source_map
 from graphfix.selection import Group, Selection
@@ -34,6 +35,7 @@ def gather_from_both(
         chosen = np.where(last > 0, len(last) - 1 + last, np.arange(len(last)))
         return builder.gather(both, builder.constant(chosen), axis)
     writers = source_map(selection, group, builder) if writers is None else writers
+    writers = _within(writers, values, axis, group, builder)
     count = builder.size(rows.data, axis)
     positions = builder.iota(rows.data, [axis])
     before = (
@@ -51,7 +53,22 @@ def pick_values(selection: Selection, rows: Rows, group: Group, values: Value, b
     shape[axis] = ONE
     sizes = [1 if i == axis else builder.size(values, i) for i in range(len(shape))]
     nothing = builder.expand(builder.constant(0, dtype_of(values)), sizes, shape)
-    return builder.gather(builder.concat([nothing, values], axis), source_map(selection, group, builder), axis)
+    writers = _within(source_map(selection, group, builder), values, axis, group, builder)
+    return builder.gather(builder.concat([nothing, values], axis), writers, axis)
+
+
+def _within(writers: Value, values: Value, axis: int, group: Group, builder: Builder) -> Value:
+    """A source map whose numbers stay within the values: where these turn out to be one, all positions take it.
+
+    Only the values of a mask can turn out so: those of points are repeated to the size of the index.
+    """
+    size = builder.dims(values)[axis]
+    if not isinstance(group.index, Mask) or (size.constant is not None and size != ONE):
+        return writers
+    count = builder.size(values, axis)
+    limit = builder.constant(count) if isinstance(count, int) else count
+    beyond = builder.binary("Greater", writers, limit, BOOL)
+    return builder.where(beyond, limit, writers)
 
 
 def hit_map(selection: Selection, rows: Rows, groups: Sequence[Group], builder: Builder) -> Value:

@@ -90,7 +90,12 @@ def values_by_group(selection: Selection, builder: Builder) -> Value:
         dims += along
         widths.append(len(along))
     values = aligned(selection, builder, dims)
-    partly = [i for i, d in enumerate(dims) if d is not None and d not in selection.dims and selection.shape[d] != ONE]
+    have = builder.dims(values)
+    partly = [
+        i
+        for i, d in enumerate(dims)
+        if d is not None and have[i] != selection.shape[d] and not _runs_along_mask(selection, d)
+    ]
     if partly:
         shape = list(builder.dims(values))
         sizes = [builder.size(values, i) for i in range(len(dims))]
@@ -102,6 +107,11 @@ def values_by_group(selection: Selection, builder: Builder) -> Value:
     for position, width in enumerate(widths):
         values = builder.merge_axes(values, position, width)
     return values
+
+
+def _runs_along_mask(selection: Selection, dim: int) -> bool:
+    """Whether a dimension is how often a mask holds; its values need no repeating (see `gather_form`)."""
+    return any(dim in g.grid and isinstance(g.index, Mask) for g in selection.groups)
 
 
 def grid_size(selection: Selection, builder: Builder, dim: int) -> Size:

@@ -40,7 +40,7 @@ class MaskWhere(Lowering):
                 mask = builder.insert_axes(mask, [a for a in range(rank) if a not in group.axes])
                 condition = mask if condition is None else builder.binary("And", condition, mask)
             else:
-                dims[group.axes[0]] = group.grid[0]
+                dims[group.axes[0]] = group.grid[0] if group.grid else None
         assert condition is not None
         values = combine(selection.reduction, selection.data, aligned(selection, builder, dims), builder)
         return builder.where(condition, values, selection.data)
@@ -67,7 +67,6 @@ class MaskPacked(Lowering):
         return Cost(3 * data, 2 * data)
 
     def emit(self, selection: Selection, builder: Builder) -> Value:
-        builder.require(11, "CumSum")
         rows, values = rows_of(selection, builder), values_by_group(selection, builder)
         (group,) = selection.varying
         written = gather_from_both(selection, rows, group, values, builder)

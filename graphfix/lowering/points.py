@@ -109,7 +109,7 @@ class PointsBatch(Lowering):
         dims: list[int | None] = [None] * rank
         for other in selection.groups:
             if isinstance(other.index, Full):
-                dims[other.axes[0]] = other.grid[0]
+                dims[other.axes[0]] = other.grid[0] if other.grid else None
         for axis, dim in walked.items():
             dims[axis] = dim
         values = combine(selection.reduction, selection.data, aligned(selection, builder, dims), builder)

@@ -100,9 +100,7 @@ def source_map(selection: Selection, group: Group, builder: Builder) -> Value:
     if known is not None:
         return builder.constant(last_writers(*known))
     if isinstance(group.index, Mask):
-        count = builder.cast(mask_row(builder, group), INT32)
-        running = builder.emit("CumSum", [count, builder.constant(0, INT32)], None, INT32, builder.dims(count))
-        return builder.cast(builder.binary("Mul", running, count), INT64)
+        return running_count(mask_row(builder, group), builder)
     assert isinstance(group.index, PointSet)
     if group.index.batch:
         return _batched_source_map(selection, group, builder)
@@ -110,6 +108,13 @@ def source_map(selection: Selection, group: Group, builder: Builder) -> Value:
     if builder.dims(match)[1] == ONE:
         return builder.cast(builder.drop_axes(match, [1]), INT64)
     return builder.cast(last_along(builder, match, 1), INT64)
+
+
+def running_count(mask: Value, builder: Builder) -> Value:
+    """For each element of a bool vector 0, or which True it is (from 1), as int64. (CumSum on int64 is not portable.)"""
+    count = builder.cast(mask, INT32)
+    running = builder.emit("CumSum", [count, builder.constant(0, INT32)], None, INT32, builder.dims(count))
+    return builder.cast(builder.binary("Mul", running, count), INT64)
 
 
 def last_along(builder: Builder, match: Value, axis: int) -> Value:

@@ -19,7 +19,7 @@ from onnx import TensorProto
 
 from graphfix.facts import INT64_MAX, Bound, Facts
 from graphfix.graph import Constant, Node, Scope, Tensor, Value
-from graphfix.symbolic import Expr, product
+from graphfix.symbolic import ONE, Expr, product
 
 PASS_METADATA_KEY = "graphfix.pass"
 
@@ -219,7 +219,7 @@ class Builder:
             return known
         rank = self.rank(tensor)
         shape = self.emit("Shape", [tensor], None, INT64, (Expr.of(rank),))
-        return self.emit("Gather", [shape, self.constant([axis])], {"axis": 0}, INT64, (Expr.of(1),))
+        return self.emit("Gather", [shape, self.constant([axis])], {"axis": 0}, INT64, (ONE,))
 
     def sizes(self, tensor: Value, axes: Sequence[int]) -> Size:
         """The product of a tensor's sizes along some axes."""
@@ -235,7 +235,7 @@ class Builder:
             return b
         if isinstance(b, int) and b == 1:
             return a
-        return self.emit("Mul", [self.vector([a]), self.vector([b])], None, INT64, (Expr.of(1),))
+        return self.emit("Mul", [self.vector([a]), self.vector([b])], None, INT64, (ONE,))
 
     def vector(self, sizes: Sequence[Size]) -> Value:
         """A 1-d int64 tensor of sizes, such as a target shape."""
@@ -274,7 +274,7 @@ class Builder:
         if not positions:
             return x
         added, rest = set(positions), iter(self.dims(x))
-        shape = [Expr.of(1) if i in added else next(rest) for i in range(self.rank(x) + len(added))]
+        shape = [ONE if i in added else next(rest) for i in range(self.rank(x) + len(added))]
         constants = [d.constant for d in shape]
         if all(c is not None for c in constants):
             return self.reshape(x, [c for c in constants if c is not None], shape)
@@ -289,7 +289,7 @@ class Builder:
         dropped = set(positions)
         shape = [d for i, d in enumerate(self.dims(x)) if i not in dropped]
         constants = [d.constant for d in shape]
-        if all(c is not None for c in constants):
+        if all(c is not None for c in constants) and all(self.dims(x)[p] == ONE for p in positions):
             return self.reshape(x, [c for c in constants if c is not None], shape)
         if self.opset < 13:
             return self.emit("Squeeze", [x], {"axes": sorted(dropped)}, x.dtype, shape)
@@ -308,11 +308,34 @@ class Builder:
         """Flatten ``count`` neighbouring axes into one."""
         if count == 1:
             return x
+        if not count:
+            return self.insert_axes(x, [first])
         shape, rank = self.dims(x), self.rank(x)
-        merged = self.sizes(x, range(first, first + count))
-        sizes = [*(self.size(x, a) for a in range(first)), merged]
-        sizes += [self.size(x, a) for a in range(first + count, rank)]
-        return self.reshape(x, sizes, [*shape[:first], product(shape[first : first + count]), *shape[first + count :]])
+        after = range(first + count, rank)
+        merged = product(shape[first : first + count])
+        sizes = [*(self.size(x, a) for a in range(first)), self.sizes(x, range(first, first + count))]
+        if not self._zero_copies(shape):
+            sizes += [self.size(x, a) for a in after]
+            return self.reshape(x, sizes, [*shape[:first], merged, *shape[first + count :]])
+        # Axes of size 1 keep the others where they are: a size that turns out to be 0 then copies itself.
+        sizes += [*[1] * (count - 1), *(self.size(x, a) for a in after)]
+        kept = self.reshape(x, sizes, [*shape[:first], merged, *[ONE] * (count - 1), *shape[first + count :]])
+        return self.drop_axes(kept, range(first + 1, first + count))
+
+    def split_axis(self, x: Value, axis: int, sizes: Sequence[Size], shape: Sequence[Expr]) -> Value:
+        """Undo `merge_axes`: give one axis the sizes (and symbolic shape) of several."""
+        if len(sizes) == 1:
+            return x
+        before, rank = self.dims(x), self.rank(x)
+        if self._zero_copies((*before, *shape)):
+            x = self.insert_axes(x, range(axis + 1, axis + len(sizes)))
+        outer = [self.size(x, a) for a in range(axis)]
+        inner = [self.size(x, a) for a in range(self.rank(x) - (rank - axis - 1), self.rank(x))]
+        return self.reshape(x, [*outer, *sizes, *inner], [*before[:axis], *shape, *before[axis + 1 :]])
+
+    def _zero_copies(self, shape: Sequence[Expr]) -> bool:
+        """Whether a size may turn out to be 0, which in a target shape below opset 14 means: as it was there."""
+        return self.opset < 14 and any(d.constant is None for d in shape)
 
     def expand(self, x: Value, sizes: Sequence[Size], shape: Sequence[Expr]) -> Value:
         """Broadcast to exactly this shape."""
@@ -354,7 +377,7 @@ class Builder:
     def as_vector(self, scalar: Value) -> Value:
         """A tensor of one element as int64 with shape [1]."""
         scalar = self.cast(scalar, INT64)
-        return scalar if self.dims(scalar) == (Expr.of(1),) else self.reshape(scalar, [1], [Expr.of(1)])
+        return scalar if self.dims(scalar) == (ONE,) else self.reshape(scalar, [1], [ONE])
 
     def gather(self, x: Value, indices: Value, axis: int) -> Value:
         shape = self.dims(x)
@@ -391,7 +414,7 @@ class Builder:
     def reduce(self, op: str, x: Value, axes: Sequence[int], keepdims: bool = False) -> Value:
         """ReduceMax, ReduceMin, ReduceSum or ReduceProd over some axes."""
         dropped = set(axes)
-        shape = [Expr.of(1) if i in dropped else d for i, d in enumerate(self.dims(x))]
+        shape = [ONE if i in dropped else d for i, d in enumerate(self.dims(x))]
         if not keepdims:
             shape = [d for i, d in enumerate(shape) if i not in dropped]
         if self.opset >= (13 if op == "ReduceSum" else 18):

@@ -22,7 +22,7 @@ from graphfix.errors import GraphfixError, InputError, NotConfirmedError, UsageE
 
 if TYPE_CHECKING:
     from graphfix.report import Report
-    from graphfix.report.console import Console
+    from graphfix.report.console import Console, Event
 
 EPILOG = """\b
 Examples:
@@ -209,18 +209,19 @@ class _Run:
         self.console = _console(quiet=quiet, verbose=verbose)
         self.options = options
         self.before = _stamp(output)
+        self.interruption = _Interruption()
 
     def run(self) -> int:
         """Do it, and return the exit code."""
         if not sys.warnoptions:
             warnings.simplefilter("ignore")  # of the libraries below: nothing that the user could act on
-        with _Interruption() as interruption:
+        with self.interruption:
             try:
                 return self._run()
             except KeyboardInterrupt:
                 done = "nothing written" if _stamp(self.output) == self.before else f"after {self.output} was written"
                 self.console.error(f"interrupted, {done}", kind="")
-                return 128 + interruption.signal
+                return 128 + self.interruption.signal
 
     def _run(self) -> int:
         try:
@@ -231,6 +232,7 @@ class _Run:
         try:
             report, ok = self._fix()
         except Exception as error:
+            self.interruption.check()
             code = _failed(self.console, error)
             partial = getattr(error, "report", None)
             self._write_report(partial, code, error)
@@ -244,7 +246,12 @@ class _Run:
         from graphfix.api import fix
 
         options = self.options
-        with self.console.progress() as progress:
+        with self.console.progress() as show:
+
+            def progress(event: Event) -> None:
+                self.interruption.check()
+                show(event)
+
             result = fix(
                 self.source,
                 self.output,
@@ -284,14 +291,24 @@ class _Run:
 
 
 class _Interruption:
-    """Ctrl-C, and a request to end, raise KeyboardInterrupt once; what follows at once must not break the clean-up."""
+    """Ctrl-C, and a request to end, raise KeyboardInterrupt once; what follows at once must not break the clean-up.
+
+    Libraries may lose the exception (an extension module that was being imported raises ImportError in its place), so
+    `check` raises it again.
+    """
 
     def __init__(self) -> None:
         self.signal = int(signal.SIGINT)
+        self.requested = False
         self._raised_at = float("-inf")
         self._previous: dict[int, Any] = {}
 
-    def __enter__(self) -> _Interruption:
+    def check(self) -> None:
+        """Raise KeyboardInterrupt when there was an interruption."""
+        if self.requested:
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> None:
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
             # An ignored signal stays ignored: that is how nohup and background jobs of a shell start us.
@@ -301,13 +318,13 @@ class _Interruption:
                 self._previous[number] = signal.signal(number, self._handle)
             except ValueError:  # not the main thread: the program that runs us has the signals
                 break
-        return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
         now = time.monotonic()
         if now - self._raised_at > 1.0:
             self._raised_at = now

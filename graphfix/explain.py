@@ -49,8 +49,8 @@ on the input model. What may help:
         """\
 The model was not run: --verify none, or nothing was replaced.
 
-Every rewrite is exact by construction (or within rounding, where it sums), but nothing has shown it for this model.
-Compare the result with the original before you rely on it.""",
+Each rewrite is made to keep every value (or to differ in rounding only, where it sums), but nothing has shown that it
+does so for this model. Compare the result with the original before you rely on it.""",
     ),
 }
 

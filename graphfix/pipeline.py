@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 
-from graphfix import aten, model_io, opset, shapes
+from graphfix import aten, model_io, opset, shapes, simplify
 from graphfix.api import load_passes
 from graphfix.builder import Builder, OpsetTooLow
 from graphfix.errors import LossyExportError, NotConfirmedError, UnsupportedError, UsageError

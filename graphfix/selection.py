@@ -236,20 +236,29 @@ def _group(
 
 
 def _batch(component: list, data_shape: tuple[Expr, ...], grid_rank: int, at: int, facts: Facts):
-    """Axes that are walked through in order along one dimension of the grid, as the first in ``x[arange(B), i]``."""
+    """Axes that are walked through in order along one dimension of the grid, as the first in ``x[arange(B), i]``.
+
+    The other indices must be known to have the axis's size there: an axis of size 1 would broadcast.
+    """
     found: list[tuple[int, int]] = []
     for (axis,), index, used in component:
         ramp = facts.ramp(index.tensor)
-        if len(used) == 1 and ramp is not None and ramp.whole and ramp.extent == data_shape[axis]:
-            (dim,) = used
-            others = [item for item in component if item[0] != (axis,) and dim in item[2]]
-            if others and at + dim not in {d for _, d in found}:
-                found.append((axis, at + dim))
-        elif len(used) == 1 and _is_const_arange(index.tensor, data_shape[axis], facts):
-            (dim,) = used
-            if at + dim not in {d for _, d in found}:
-                found.append((axis, at + dim))
+        extent = data_shape[axis]
+        walks = ramp is not None and ramp.whole and ramp.extent == extent
+        if len(used) != 1 or not (walks or _is_const_arange(index.tensor, extent, facts)):
+            continue
+        (dim,) = used
+        sizes = [_size_at(item[1].tensor, dim, grid_rank, facts) for item in component]
+        if at + dim not in {d for _, d in found} and all(size in (ONE, extent) for size in sizes):
+            found.append((axis, at + dim))
     return tuple(found) if len(found) < len(component) else tuple(found[:-1])
+
+
+def _size_at(tensor: Value, dim: int, grid_rank: int, facts: Facts) -> Expr:
+    """An index tensor's size along a dimension of the grid."""
+    shape = facts.shape(tensor) or ()
+    position = dim - (grid_rank - len(shape))
+    return shape[position] if position >= 0 else ONE
 
 
 def _is_const_arange(tensor: Value, extent: Expr, facts: Facts) -> bool:

@@ -77,6 +77,16 @@ def test_summary_of_all_else(capsys) -> None:
     assert "warning a warning" in out
 
 
+def test_what_took_a_nodes_place(capsys) -> None:
+    few = replacement(emitted={"Slice": 2, "Concat": 1})
+    many = replacement(1, lowering="points_runtime", emitted={"Equal": 1, "Where": 3, "Gather": 1, "Concat": 1})
+    found = report(replacements=[few, many])
+    out = summary(found, capsys)
+    assert "mask_where: 2 Slice, Concat\n" in out
+    assert "points_runtime: 6 nodes\n" in out
+    assert "points_runtime: Equal, 3 Where, Gather, Concat " in summary(found, capsys, verbose=True)
+
+
 def test_many_rows_are_grouped_and_verbose_shows_all(capsys) -> None:
     found = report(
         replacements=[replacement(i) for i in range(20)]

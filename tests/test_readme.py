@@ -35,10 +35,20 @@ def commands(block: str) -> list[tuple[str, list[str], int]]:
     return found
 
 
-def words(line: str) -> str:
-    return " ".join(line.split())
+def told(output: str) -> list[str]:
+    """Lines without their spacing, sizes and the repeated progress lines of a slow machine."""
+    lines, stages = [], set()
+    for line in output.splitlines():
+        stage = line.split()[0] if line.split() else ""
+        if stage in ("load", "passes", "shapes", "simplify", "verify", "save"):
+            if stage in stages:
+                continue
+            stages.add(stage)
+        lines.append(re.sub(r"\d+(\.\d+)? (B|KiB|MiB)", "SIZE", " ".join(line.split())))
+    return lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("console"), ids=lambda block: block.split("\n")[0][2:40])
 def test_commands(block: str, models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(models.parent)
@@ -49,15 +59,16 @@ def test_commands(block: str, models: Path, monkeypatch: pytest.MonkeyPatch) -> 
             ["bash", "-c", command], stdout=-1, stderr=subprocess.STDOUT, text=True, env=environment, timeout=120
         )
         assert done.returncode == code, f"{command}: {done.stdout}"
-        assert [words(line) for line in done.stdout.splitlines()] == [words(line) for line in shown], command
+        assert told(done.stdout) == told("\n".join(shown)), command
 
 
 def test_every_command_is_one_of_graphfix() -> None:
     assert blocks("console")
     for block in blocks("console"):
-        assert all(command.split()[0] in ("graphfix", "python") for command, _, _ in commands(block))
+        assert all(command.split()[0] == "graphfix" for command, _, _ in commands(block))
 
 
+@pytest.mark.slow
 def test_before_and_after(models: Path) -> None:
     """The two node lists on the first screen: operators, inputs and outputs, in order."""
     before, after = blocks("text")
@@ -68,6 +79,7 @@ def test_before_and_after(models: Path) -> None:
         assert [match and match.groups() for match in shown] == nodes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("python"))
 def test_python(block: str, models: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(models.parent)

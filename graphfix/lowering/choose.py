@@ -67,14 +67,16 @@ def choose(selection: Selection, context: Context) -> Plan | str:
     affordable = [p for p in plans if p.cost.largest <= limit]
     if affordable:
         return min(affordable, key=lambda p: p.cost.moved)
+    best = min(plans, key=lambda p: p.cost.largest, default=None)
     scatter = Scatter()
     reason = scatter.supports(inner, context)
     if reason is not None:
-        return "; ".join([*reasons, f"{scatter.name}: {reason}"])
+        # Over the budget, but the only form there is.
+        return best if best is not None else "; ".join([*reasons, f"{scatter.name}: {reason}"])
     why = "no portable form applies"
-    if plans:
-        best = min(plans, key=lambda p: p.cost.largest)
-        why = f"{best.name} would need an intermediate of {size_text(best.cost.largest)}, the budget is {size_text(limit)}"
+    if best is not None:
+        needed, allowed = size_text(best.cost.largest), size_text(limit)
+        why = f"{best.name} would need an intermediate of {needed}, the budget is {allowed}"
     return Plan(scatter.name, scatter.cost(inner, context), scatter, mixed, why)
 
 

@@ -27,9 +27,10 @@ class Rows:
     def restore(self, result: Value, builder: Builder) -> Value:
         """Undo the flattening and the moves on a tensor of the same layout."""
         shape = builder.dims(self.original)
-        if any(len(g.axes) > 1 for g in self.groups):
-            sizes = [builder.size(self.original, a) for a in self.order]
-            result = builder.reshape(result, sizes, [shape[a] for a in self.order])
+        for position in reversed(range(len(self.groups))):
+            axes = self.groups[position].axes
+            sizes = [builder.size(self.original, a) for a in axes]
+            result = builder.split_axis(result, position, sizes, [shape[a] for a in axes])
         inverse = [self.order.index(a) for a in range(len(self.order))]
         return builder.transpose(result, inverse)
 
@@ -131,10 +132,15 @@ def grid_size(selection: Selection, builder: Builder, dim: int) -> Size:
             if dim in walked:
                 return builder.size(selection.data, walked[dim])
             from_end = selection.grid_at + selection.grid_rank - dim
-            for tensor in group.index.tensors:
-                shape = builder.dims(tensor)
-                if len(shape) >= from_end and shape[-from_end] != ONE:
-                    return builder.size(tensor, len(shape) - from_end)
+            reach = [t for t in group.index.tensors if builder.rank(t) >= from_end]
+            for tensor in reach:
+                if builder.dims(tensor)[-from_end] == selection.shape[dim]:
+                    return builder.size(tensor, builder.rank(tensor) - from_end)
+            # Sizes that are not known to be equal: what the indices broadcast to.
+            total = builder.cast(reach[0], INT64)
+            for tensor in reach[1:]:
+                total = builder.binary("Add", total, builder.cast(tensor, INT64))
+            return builder.size(total, builder.rank(total) - from_end)
         if dim in group.grid and isinstance(group.index, Mask):
             count = builder.cast(mask_row(builder, group), INT64)
             return builder.reduce("ReduceSum", count, [0], keepdims=True)

@@ -37,18 +37,25 @@ def unpack(write: IndexWrite, builder: Builder) -> tuple[IndexWrite, Callable[[V
     extent = Expr.of(length) if isinstance(length, int) else Expr.dim(f"paired({length.name})")
     numbers = builder.binary("Add", builder.arange(length, extent), builder.constant(1))
     data, axis = write.data, 0
+    merged: list[tuple[int, int]] = []
     index_now: list[Full | Span | Points | Mask] = []
     for position, index in enumerate(write.index):
         if not isinstance(index, Mask):
             index_now.append(index)  # type: ignore[arg-type]
             axis += 1
             continue
-        data = builder.merge_axes(data, axis, builder.rank(index.tensor))
+        width = builder.rank(index.tensor)
+        data = builder.merge_axes(data, axis, width)
+        merged.append((axis, width))
         index_now.append(Points(_positions(rows[position], counts[position], numbers, builder)))
         axis += 1
 
     def restore(result: Value) -> Value:
-        return builder.reshape(result, sizes, shape)
+        for at, width in reversed(merged):
+            # Axes before this one are still merged: count them as in the data's own shape.
+            start = at + sum(w - 1 for a, w in merged if a < at)
+            result = builder.split_axis(result, at, sizes[start : start + width], shape[start : start + width])
+        return result
 
     return replace(write, data=data, index=tuple(index_now)), restore
 

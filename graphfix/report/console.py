@@ -205,7 +205,7 @@ class _PlainProgress(Progress):
         now = self._clock()
         stage, message = self._last
         new_message = event.message != message and self._every
-        long_since = now - self._printed_at >= PLAIN_INTERVAL
+        long_since = now - self._printed_at >= PLAIN_INTERVAL and (event.total > 1 or event.message != message)
         if event.stage != stage or new_message or long_since:
             count = f" ({event.done} of {event.total})" if event.total > 1 and event.done else ""
             self._stream.write(f"{event.stage:{LABEL}} {printable(event.message)}{count}\n")
@@ -325,7 +325,7 @@ class _Summary:
             return
         rows = []
         for r in replacements:
-            now = f"{r.lowering}: {_emitted(r)}" if r.emitted else r.lowering
+            now = f"{r.lowering}: {_emitted(r, self._verbose)}" if r.emitted else r.lowering
             rows.append([_node(r), r.output, r.operator, now, *([f"{r.code} {r.pass_name}"] if self._verbose else [])])
         self._table(["node", "output", "was", "now", *(["pass"] if self._verbose else [])], rows, flexible=(3, 0, 1, 2))
 
@@ -435,5 +435,8 @@ def _where(item: Replacement | Left) -> str:
     return f"{_node(item)} -> {item.output}"
 
 
-def _emitted(replacement: Replacement) -> str:
+def _emitted(replacement: Replacement, whole: bool) -> str:
+    """The operators that took a node's place, or how many when they are of many kinds."""
+    if len(replacement.emitted) > 3 and not whole:
+        return f"{sum(replacement.emitted.values())} nodes"
     return ", ".join(f"{n} {op}" if n > 1 else op for op, n in replacement.emitted.items())

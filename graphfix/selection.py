@@ -378,18 +378,29 @@ def _elementwise_dims(values: tuple[Expr, ...], shape: tuple[Expr, ...]) -> tupl
 def _strip_expands(
     values: Value, dims: tuple[int | None, ...] | None, facts: Facts
 ) -> tuple[Value, tuple[int | None, ...] | None]:
-    """Go back through Expand nodes, which repeat only what the write repeats anyway."""
-    while values.inputs and values.inputs[0].is_op("Expand"):
-        source = values.inputs[0].inputs[0]
-        shape = facts.shape(source)
+    """Go back through Expand nodes, which repeat only what the write repeats anyway, and Reshapes that only insert or
+    drop axes of size 1."""
+    while values.inputs and values.inputs[0].is_op("Expand", "Reshape", "Unsqueeze", "Squeeze", "Identity"):
+        node = values.inputs[0]
+        source = node.inputs[0]
+        shape, now = facts.shape(source), facts.shape(values)
         if shape is None:
             break
         if all(d == ONE for d in shape):
+            if not node.is_op("Expand") and now is not None and any(d != ONE for d in now):
+                break  # a Reshape that cannot be
             dims = (None,) * len(shape)
-        elif dims is None or len(shape) > len(dims):
+        elif dims is None:
             break
-        else:
+        elif node.is_op("Expand"):
+            if len(shape) > len(dims):
+                break
             tail = dims[len(dims) - len(shape) :]
             dims = tuple(None if size == ONE else d for size, d in zip(shape, tail, strict=True))
+        else:
+            if now is None or [d for d in now if d != ONE] != [d for d in shape if d != ONE]:
+                break
+            rest = iter(d for size, d in zip(now, dims, strict=True) if size != ONE)
+            dims = tuple(None if size == ONE else next(rest) for size in shape)
         values = source
     return values, dims

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 BIG = 64 * 1024  # bytes: bigger tensors are hidden from onnxsim, and folding may not add more than this to the file
 _MEMORY = 4 << 30  # bytes that the child may allocate; its model has no big weights
 _ROUNDS = 3
+_NOT_IMPORTED = ("torch", "torchvision", "sympy", "openvino", "tensorflow")
 
 # Passes that change how floats are rounded or rewrite weights, that bring in other operators, or that are known to go
 # wrong: what is left folds constants and removes nodes without effect. Names that a version does not know are ignored.
@@ -325,6 +326,9 @@ def child(source: str, target: str, timeout: float, parent: int) -> None:
     """What runs in the child: simplify the file ``source`` into ``target``, until nothing changes any more."""
     _limit(timeout, parent)
     import onnx
+
+    # onnxsim imports these where they are installed, for tools that are not used here, and that takes seconds.
+    sys.modules.update(dict.fromkeys(_NOT_IMPORTED))
     import onnxsim
 
     model = onnx.load(source)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from graphfix.builder import INT64, Builder
+from graphfix.builder import Builder
 from graphfix.graph import Node, Value
-from graphfix.index_write import IndexWrite, Mask, Points, Reduction
+from graphfix.index_write import IndexWrite, Mask, Reduction
+from graphfix.index_reading import read_index
 from graphfix.masked_region import mask_of_indices
 from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
+from graphfix.symbolic import ONE, Expr
 
 
 class ScatterND(Pass):
@@ -37,23 +39,55 @@ class ScatterND(Pass):
     def rewrite(self, match, builder: Builder, site: Site) -> Rewrite | Refusal:
         node, reduction, width = match
         data, index, updates = node.inputs
-        mask = mask_of_indices(index)
-        if mask is not None and site.facts.rank(mask) == width:
-            values = _without_take(updates, site)
-            write = IndexWrite(data, (Mask(mask),), values, reduction, node.outputs[0])
-            return portable(lower(write, builder, site))
-        columns: list[Points] = []
-        rank = builder.rank(index)
-        for i in range(width):
-            known = site.facts.const(index)
-            if known is not None:
-                columns.append(Points(builder.constant(known[..., i])))
-                continue
-            column = builder.emit(
-                "Gather", [index, builder.constant(i)], {"axis": rank - 1}, INT64, builder.dims(index)[:-1]
-            )
-            columns.append(Points(column))
-        return portable(lower(IndexWrite(data, tuple(columns), updates, reduction, node.outputs[0]), builder, site))
+        place = read_index(index, width, site.facts, builder)
+        if len(place) == 1 and isinstance(place[0], Mask):
+            place, updates = narrowed(place[0], updates, data, site)
+        return portable(lower(IndexWrite(data, place, updates, reduction, node.outputs[0]), builder, site))
+
+    def operator(self, node: Node) -> str:
+        return "ScatterND"
+
+
+def narrowed(mask: Mask, updates: Value, data: Value, site: Site) -> tuple[tuple[Mask], Value]:
+    """A mask that was expanded to more axes than it decides about, and its values, as they were before that.
+
+    Exporters expand the mask to all of data's axes and flatten the values: the rows that the mask picks, in order.
+    """
+    updates = _without_take(updates, site)
+    source, shape, data_shape = mask.tensor, site.facts.shape(mask.tensor), site.facts.shape(data)
+    while source.inputs and source.inputs[0].is_op("Expand", "Identity"):
+        source = source.inputs[0].inputs[0]
+    narrow = site.facts.shape(source)
+    if shape is None or narrow is None or data_shape is None or len(narrow) != len(shape) or narrow == shape:
+        return (mask,), updates
+    axes = len(narrow)
+    while axes and narrow[axes - 1] == ONE and shape[axes - 1] != ONE:
+        axes -= 1
+    if not axes or narrow[:axes] != shape[:axes]:
+        return (mask,), updates
+    rows = _rows(updates, data_shape[axes : len(shape)], site)
+    root = _without_axes(source, axes, site)
+    return ((Mask(root),), rows) if rows is not None and root is not None else ((mask,), updates)
+
+
+def _without_axes(mask: Value, axes: int, site: Site) -> Value | None:
+    """A mask without its trailing axes of size 1, which an Unsqueeze put there."""
+    while mask.inputs and (site.facts.rank(mask) or 0) > axes:
+        node = mask.inputs[0]
+        if not node.is_op("Unsqueeze", "Reshape", "Identity"):
+            return None
+        mask = node.inputs[0]
+    return mask if site.facts.rank(mask) == axes else None
+
+
+def _rows(updates: Value, row: tuple[Expr, ...], site: Site) -> Value | None:
+    """Flattened values as rows of a shape, when that is what was flattened (or one value for all)."""
+    node = updates.inputs[0] if updates.inputs else None
+    if node is None or not node.is_op("Reshape", "Flatten") or site.facts.rank(updates) != 1:
+        return None
+    source = node.inputs[0]
+    shape = site.facts.shape(source)
+    return source if shape is not None and len(shape) == 1 + len(row) and shape[1:] == row else None
 
 
 def portable(rewrite: Rewrite | Refusal) -> Rewrite | Refusal:

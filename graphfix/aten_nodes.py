@@ -38,7 +38,10 @@ def scalar_argument(call: aten.AtenCall[Value], name: str, facts: Facts, default
 
 
 def dim_argument(call: aten.AtenCall[Value], rank: int, facts: Facts) -> int:
-    """The ``dim`` of a call as an axis from 0. Raises AtenFormError when it is missing, not constant or out of range."""
+    """The ``dim`` of a call as an axis from 0.
+
+    Raises AtenFormError when it is missing, not constant or out of range.
+    """
     dim = scalar_argument(call, "dim", facts)
     limit = max(rank, 1)
     if dim is None or not -limit <= int(dim) < limit:

@@ -27,13 +27,13 @@ FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, 
 INT32, INT64, BOOL = TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL
 
 # Element types that ONNX Runtime's CPU provider has no Where for, and a type that holds each of them exactly.
-_WHERE_THROUGH = {
+_WHERE_THROUGH: dict[int, int] = {
     TensorProto.INT16: INT32,
     TensorProto.UINT16: INT32,
     TensorProto.BFLOAT16: TensorProto.FLOAT,
 }
 # Arithmetic on these is missing below opset 14 (Add) or in ONNX Runtime; float16 and bfloat16 sums are made in float.
-_COMPUTED_AS = {
+_COMPUTED_AS: dict[int, int] = {
     TensorProto.INT8: INT32,
     TensorProto.UINT8: INT32,
     TensorProto.INT16: INT32,
@@ -352,7 +352,7 @@ class Builder:
         return self.emit("Concat", list(parts), {"axis": axis}, parts[0].dtype, shape)
 
     def slice(self, x: Value, axis: int, start: Bound, stop: Bound, step: int = 1, length: Expr | None = None) -> Value:
-        """``x[start:stop:step]`` along one axis, with Python's rules. ``length`` is the size of the result, if known."""
+        """``x[start:stop:step]`` along one axis, by Python's rules. ``length`` is the result's size, if known."""
         if start in (None, 0) and stop is None and step == 1:
             return x
         shape = list(self.dims(x))

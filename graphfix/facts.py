@@ -203,8 +203,9 @@ class Facts:
         if handler is not None:
             return handler(node, inputs, tensor)
         if node.op in _ELEMENTWISE:
-            inputs = inputs if node.op != "Clip" else inputs[:1]
-            return None if any(i is None for i in inputs) else self.broadcast(inputs, tensor.name)
+            operands = inputs if node.op != "Clip" else inputs[:1]
+            known = [i for i in operands if i is not None]
+            return self.broadcast(known, tensor.name) if operands and len(known) == len(operands) else None
         if node.op in ("ScatterND", "ScatterElements", "Scatter", "Softmax", "Dropout", "CumSum"):
             return inputs[0]
         return None
@@ -337,7 +338,7 @@ class Facts:
     def slices(self, node: Node) -> dict[int, tuple[Bound, Bound, int]] | None:
         """The (start, stop, step) of a Slice or DynamicSlice node by axis; None when axes or steps are not constant.
 
-        A start or stop that is not constant is a tensor of one element. Stops at or beyond the largest integer are None.
+        A start or stop that is not constant is a tensor of one element. Stops beyond the largest int32 are None.
         """
         data = self.rank(node.inputs[0])
         if data is None:
@@ -679,8 +680,10 @@ def _evaluate(node: Node, inputs: list[Any], tensor: Value, opset: int) -> np.nd
             feeds[value.name] = array
     model = onnx.ModelProto(ir_version=8, graph=graph, opset_import=[onnx.OperatorSetIdProto(version=opset)])
     try:
-        results = ReferenceEvaluator(model).run([tensor.name], feeds)
+        results: Any = ReferenceEvaluator(model).run([tensor.name], feeds)
     except Exception:  # an invalid node, or one that the evaluator does not have: not a constant then
         return None
     value = results[0]
-    return value if isinstance(value, np.ndarray | np.generic) and value.size <= _MOST_ELEMENTS else None
+    if not isinstance(value, np.ndarray | np.generic) or value.size > _MOST_ELEMENTS:
+        return None
+    return np.asarray(value)

@@ -1,8 +1,8 @@
 """The working view of a model: GraphSurgeon nodes and tensors over the original protobuf.
 
 GraphSurgeon's own import and export drop metadata, doc strings and what they do not know. Here the protobuf stays the
-model: every node keeps its ``NodeProto``, passes work on the GraphSurgeon view, and `Model.write_back` replaces only the
-nodes that passes replaced. Nothing else is touched, copied or renamed.
+model: every node keeps its ``NodeProto``, passes work on the GraphSurgeon view, and `Model.write_back` replaces only
+the nodes that passes replaced. Nothing else is touched, copied or renamed.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ _MOST_NODES = 512
 class Region:
     """An index write by a mask whose values are an elementwise function of reads by the same mask.
 
-    ``order`` are the nodes between reads and write, producers first. ``reads`` maps each tensor that was read by the mask
-    to the whole tensor it was read from.
+    ``order`` are the nodes between reads and write, producers first. ``reads`` maps each tensor that was read by the
+    mask to the whole tensor it was read from.
     """
 
     write: IndexWrite

@@ -94,8 +94,8 @@ def lower(write: IndexWrite, builder: Builder, site: Site) -> Rewrite | Refusal:
     if write.data.dtype is None:
         return Refusal("the element type of the data is unknown")
     if len(write.index) == 1 and isinstance(write.index[0], Along):
-        result = lower_along(write, builder, site.context)
-        return Refusal(result) if isinstance(result, str) else Rewrite(*result)
+        written = lower_along(write, builder, site.context)
+        return Refusal(written) if isinstance(written, str) else Rewrite(*written)
     region = find_region(write, site.facts)
     if region is not None:
         return Rewrite(region.emit(builder), "mask_where")

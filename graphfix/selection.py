@@ -1,12 +1,13 @@
 """What an index selects, taken apart: independent groups of axes, and values laid out along data's axes.
 
 An index as written says little: ``x[arange(B)[:, None], 3, i]`` is a whole axis, a single column and a set of points.
-`resolve` finds the groups whose outer product the index is, turns what is really a span into one, and says which axis of
-the values belongs to which axis of the data. Lowerings work on the result only.
+`resolve` finds the groups whose outer product the index is, turns what is really a span into one, and says which axis
+of the values belongs to which axis of the data. Lowerings work on the result only.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,8 +43,8 @@ class PointSet:
 class Group:
     """One factor of the outer product that an index selects.
 
-    ``axes`` are the data axes it covers, ``grid`` the dimensions of the selection it makes (none for a single position),
-    both in the order in which a lowering flattens them. ``length`` is how many positions it selects.
+    ``axes`` are the data axes it covers, ``grid`` the dimensions of the selection it makes (none for a single
+    position), both in the order in which a lowering flattens them. ``length`` is how many positions it selects.
     """
 
     axes: tuple[int, ...]
@@ -146,12 +147,12 @@ def _positions(write: IndexWrite, data_shape: tuple[Expr, ...], facts: Facts) ->
 
 def _grid(advanced: list, facts: Facts) -> tuple[int, list[Expr]]:
     """The shape that Points and Masks broadcast to. The length of a Mask is an unknown of its own."""
-    shapes = []
+    shapes: list[tuple[Expr, ...]] = []
     for _, index in advanced:
         if isinstance(index, Mask):
             shapes.append((Expr.dim(f"true({index.tensor.name})"),))
         else:
-            shapes.append(facts.shape(index.tensor))
+            shapes.append(facts.shape(index.tensor) or ())
     if not shapes:
         return 0, []
     grid = facts.broadcast(shapes, "grid" + "".join(i.tensor.name for _, i in advanced))
@@ -284,7 +285,7 @@ def as_span(tensor: Value, extent: Expr, facts: Facts) -> Full | Span | None:
         if any(not -size <= v < size for v in flat):
             return None
         flat = [v % size for v in flat]
-    if any(b - a != 1 for a, b in zip(flat, flat[1:], strict=False)):
+    if any(b - a != 1 for a, b in itertools.pairwise(flat)):
         return None
     start, last = flat[0], flat[-1]
     if start < 0 <= last:

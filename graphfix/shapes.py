@@ -1,8 +1,9 @@
 """Types and shapes of a whole model, through ATen nodes and removed operators too.
 
-onnx's shape inference stops at an operator that it has no schema for. It runs here on a light copy of the model, without
-weights, in which such nodes are stood in for by standard ones whose result has the same type and shape. Declared shapes
-of outputs and value_info are not trusted: exporters write wrong ones (sizes of the traced example, even wrong ranks).
+onnx's shape inference stops at an operator that it has no schema for. It runs here on a light copy of the model,
+without weights, in which such nodes are stood in for by standard ones whose result has the same type and shape.
+Declared shapes of outputs and value_info are not trusted: exporters write wrong ones (sizes of the traced example, even
+wrong ranks).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ STUB_DOMAIN = "graphfix.stub"
 _SMALL = 4096  # bytes: constants up to this size may hold shapes or indices
 
 # PyTorch's ScalarType codes (c10/core/ScalarType.h).
-SCALAR_TYPES = {
+SCALAR_TYPES: dict[int, int] = {
     0: TensorProto.UINT8,
     1: TensorProto.INT8,
     2: TensorProto.INT16,
@@ -219,15 +220,14 @@ def _aten_type(node: onnx.NodeProto, known: dict[str, Any]) -> onnx.TypeProto | 
     if call.operator == "arange":
         dtype = _scalar(known, call.arguments.get("dtype"))
         if dtype is None and "dtype" not in call.scalars:
-            bounds = [known.get(call.arguments.get(p, "")) for p in ("start", "end", "step") if p in call.arguments]
-            if any(b is None for b in bounds):
+            names = [call.arguments[p] for p in ("start", "end", "step") if p in call.arguments]
+            if any(name not in known for name in names):
                 return None
-            kinds = {b.tensor_type.elem_type for b in bounds}
-            integral = kinds <= {TensorProto.INT32, TensorProto.INT64}
-            element = TensorProto.INT64 if integral else TensorProto.FLOAT
+            integral = {known[n].tensor_type.elem_type for n in names} <= {TensorProto.INT32, TensorProto.INT64}
+            kind: int = TensorProto.INT64 if integral else TensorProto.FLOAT
         else:
-            element = SCALAR_TYPES.get(int(call.scalars.get("dtype", dtype)), 0)
-        return helper.make_tensor_type_proto(element, [None]) if element else None
+            kind = SCALAR_TYPES.get(int(call.scalars.get("dtype", dtype) or 0), 0)
+        return helper.make_tensor_type_proto(kind, [None]) if kind else None
     data = known.get(call.arguments.get("self", ""))
     if data is None:
         return None
@@ -296,7 +296,7 @@ def _common_type(types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
     if any(t is None for t in types):
         return None
     kinds = [tensor_type(t) for t in types if t is not None]
-    element, shape = kinds[0]
+    element = kinds[0][0]
     if element is None or any(k[0] != element for k in kinds):
         return None
     shapes = [k[1] for k in kinds]

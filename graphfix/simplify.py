@@ -328,7 +328,8 @@ def child(source: str, target: str, timeout: float, parent: int) -> None:
     import onnx
 
     # onnxsim imports these where they are installed, for tools that are not used here, and that takes seconds.
-    sys.modules.update(dict.fromkeys(_NOT_IMPORTED))
+    for name in _NOT_IMPORTED:
+        sys.modules[name] = None  # type: ignore[assignment]
     import onnxsim
 
     model = onnx.load(source)

@@ -1,4 +1,4 @@
-"""The passes, in the order in which they run. `graphfix passes` lists them, `graphfix explain CODE` prints their docs."""
+"""The passes, in the order in which they run: `graphfix passes` lists them, `graphfix explain CODE` explains one."""
 
 from graphfix.passes.aten_arange import AtenArange
 from graphfix.passes.aten_gather import AtenGather

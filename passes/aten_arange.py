@@ -17,7 +17,7 @@ from graphfix.symbolic import Expr
 class AtenArange(Pass):
     """Replace ATen arange nodes by Range, or by a constant where the bounds are known.
 
-    Why: below opset 11 there is no Range, and the exporters of torch 1.8 to 1.11 write an ATen node that no engine runs.
+    Why: below opset 11 there is no Range; the exporters of torch 1.8 to 1.11 write an ATen node that no engine runs.
     Before: ``ATen(end, dtype, layout, device, pin_memory) operator="arange"``
     After: ``Range(0, end, 1)``; the model is raised to opset 11 for it when the end is not known.
     """

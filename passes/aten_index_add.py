@@ -17,7 +17,7 @@ class AtenIndexAdd(Pass):
 
     Why: no engine runs ATen nodes.
     Before: ``ATen(x, dim, index, source) operator="index_add"``
-    After: rows that meet at one position are summed, by ReduceSum over Where or by a MatMul with one-hot rows, and added.
+    After: rows that meet at one position are summed, by ReduceSum over Where or by a one-hot MatMul, and added.
     """
 
     code = "GF104"

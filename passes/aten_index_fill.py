@@ -6,7 +6,7 @@ from graphfix.aten import AtenFormError
 from graphfix.aten_nodes import call_of, dim_argument, tensor_or_scalar
 from graphfix.builder import Builder
 from graphfix.graph import Node
-from graphfix.index_write import Full, IndexWrite, Points, Reduction
+from graphfix.index_write import AxisIndex, Full, IndexWrite, Points, Reduction
 from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
 
 
@@ -42,7 +42,7 @@ class AtenIndexFill(Pass):
         data, axis, index, value, output = match
         if isinstance(value, int | float):
             value = builder.constant(value, data.dtype)
-        place = (*[Full()] * axis, Points(index))
+        place: tuple[AxisIndex, ...] = (*[Full()] * axis, Points(index))
         return lower(IndexWrite(data, place, value, Reduction.NONE, output), builder, site)
 
     def operator(self, node: Node) -> str:

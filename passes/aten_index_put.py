@@ -18,8 +18,8 @@ class AtenIndexPut(IndexWritePass):
     ``x[idx] = v`` as an ATen node. ONNX Runtime, TensorRT and OpenVINO do not load such a file.
 
     Before: ``ATen(x, i, "", j, v, accumulate) operator="index_put"``
-    After: what the index needs and no more: Slice and Concat for a slice, Where for a mask, Gather by a constant map for
-    constant indices, Equal/Range comparisons and one Gather for indices known at run time.
+    After: what the index needs and no more: Slice and Concat for a slice, Where for a mask, Gather by a constant map
+    for constant indices, Equal/Range comparisons and one Gather for indices known at run time.
 
     Indices may be integers (negative ones count from the end; of equal ones the last wins, or all add up with
     accumulate), masks, or left out. Two slips of the old exporters are read as they were meant, where that is certain:

@@ -40,7 +40,7 @@ class AtenMaskedFill(Pass):
         if isinstance(value, int | float):
             value = builder.constant(value, data.dtype)
         elif builder.facts.rank(value) != 0:
-            if builder.facts.const(value) is None or builder.facts.const(value).size != 1:
+            if builder.facts.scalar(value) is None:
                 return Refusal("the value of masked_fill is not a scalar")
             value = builder.reshape(value, [], [])
         value = builder.cast(value, data.dtype)

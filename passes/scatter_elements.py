@@ -15,8 +15,8 @@ class ScatterElements(IndexWritePass):
 
     Why: engines refuse ScatterElements or ignore its reduction.
     Before: ``ScatterElements(x, index, v) axis=1``
-    After: Equal of the positions along the axis with the indices, GatherElements of the last writer, and Where; a Reduce
-    for reductions. Kept when that would cost too much.
+    After: Equal of the positions along the axis with the indices, GatherElements of the last writer, and Where; a
+    Reduce for reductions. Kept when that would cost too much.
     """
 
     code = "GF121"

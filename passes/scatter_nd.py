@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from graphfix.builder import Builder
 from graphfix.graph import Node, Value
-from graphfix.index_write import IndexWrite, Mask, Reduction
 from graphfix.index_reading import read_index
+from graphfix.index_write import IndexWrite, Mask, Reduction
 from graphfix.masked_region import mask_of_indices
 from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
 from graphfix.symbolic import ONE, Expr
@@ -14,8 +14,8 @@ from graphfix.symbolic import ONE, Expr
 class ScatterND(Pass):
     """Replace ScatterND nodes by portable operators.
 
-    Why: engines refuse ScatterND, ignore its reduction, or compute it wrongly; the NonZero that feeds it for masks has a
-    size that depends on the data.
+    Why: engines refuse ScatterND, ignore its reduction, or compute it wrongly; the NonZero that feeds it for masks has
+    a size that depends on the data.
     Before: ``ScatterND(x, Transpose(NonZero(mask)), v)``, ``ScatterND(x, indices, v)``
     After: Where for masks; for other indices what index_put would become. Kept when that would cost too much.
     """
@@ -27,7 +27,7 @@ class ScatterND(Pass):
     def match(self, node: Node, site: Site):
         if not node.is_op("ScatterND") or len(node.inputs) != 3:
             return None
-        data, index, updates = node.inputs
+        data, index, _ = node.inputs
         shape, index_shape = site.facts.shape(data), site.facts.shape(index)
         if shape is None or index_shape is None or not index_shape or index_shape[-1].constant is None:
             return Refusal("the rank of the data or the width of the indices is unknown")

@@ -22,7 +22,7 @@ from graphfix.symbolic import ONE
 FLOAT = TensorProto.FLOAT
 
 # Types that the Reduce operators (in ONNX Runtime on CPU) do not take, and the type they are reduced in.
-REDUCED_AS = {
+REDUCED_AS: dict[int, int] = {
     TensorProto.FLOAT16: FLOAT,
     TensorProto.BFLOAT16: FLOAT,
     TensorProto.INT8: INT32,

@@ -81,7 +81,7 @@ def choose(selection: Selection, context: Context) -> Plan | str:
 
 
 def _without_spans(selection: Selection) -> Selection:
-    """The write that is left once every slice is cut out (its sizes are still those of the whole data: an upper bound)."""
+    """The write that is left once every slice is cut out, with the sizes of the whole data: an upper bound."""
     groups = tuple(replace(g, index=Full()) if isinstance(g.index, Span) else g for g in selection.groups)
     return replace(selection, groups=groups)
 

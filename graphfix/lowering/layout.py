@@ -9,7 +9,6 @@ from graphfix.builder import BOOL, INT64, Builder, Size
 from graphfix.graph import Value
 from graphfix.index_write import Full, Mask
 from graphfix.selection import Group, PointSet, Selection
-from graphfix.symbolic import ONE
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """``x[mask, j] = v``: a mask whose n-th True is paired with the n-th of other indices.
 
 PyTorch takes the positions where the mask holds as one more index, which broadcasts with the others. Without NonZero:
-the mask's axes are flattened into one, and the position of its k-th True is found by comparing k with the running count.
+the mask's axes are flattened into one, and the position of its k-th True is found by comparing k with the running
+count.
 """
 
 from __future__ import annotations

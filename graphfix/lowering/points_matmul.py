@@ -19,8 +19,8 @@ FLOAT = TensorProto.FLOAT
 
 
 class PointsMatmul(Lowering):
-    """Of equal index tuples only the last is kept (K x K comparisons); one MatMul of one-hot rows of the first axis with
-    numbered one-hot rows of the others is then the source map. Each of its entries has one term: exact below 2**24.
+    """Of equal index tuples only the last is kept (K x K comparisons); one MatMul of one-hot rows of the first axis
+    with numbered one-hot rows of the others is then the source map. Each entry has one term: exact below 2**24.
     """
 
     name = "points_matmul"

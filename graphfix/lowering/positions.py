@@ -24,9 +24,9 @@ def constant_points(selection: Selection, group: Group, facts: Facts) -> tuple[n
     shape = facts.shape(selection.data)
     if not isinstance(group.index, PointSet) or shape is None:
         return None
-    sizes = [shape[a].constant for a in group.axes]
-    tensors = [facts.const(t) for t in group.index.tensors]
-    if any(s is None for s in sizes) or any(t is None for t in tensors):
+    sizes = [s for a in group.axes if (s := shape[a].constant) is not None]
+    tensors = [t for i in group.index.tensors if (t := facts.const(i)) is not None]
+    if len(sizes) < len(group.axes) or len(tensors) < len(group.axes):
         return None
     linear = np.zeros((), np.int64)
     for tensor, size in zip(tensors, sizes, strict=True):
@@ -111,7 +111,7 @@ def source_map(selection: Selection, group: Group, builder: Builder) -> Value:
 
 
 def running_count(mask: Value, builder: Builder) -> Value:
-    """For each element of a bool vector 0, or which True it is (from 1), as int64. (CumSum on int64 is not portable.)"""
+    """For each element of a bool vector 0, or which True it is (from 1), as int64; CumSum itself on portable int32."""
     count = builder.cast(mask, INT32)
     running = builder.emit("CumSum", [count, builder.constant(0, INT32)], None, INT32, builder.dims(count))
     return builder.cast(builder.binary("Mul", running, count), INT64)

@@ -317,7 +317,8 @@ class Builder:
         if not self._zero_copies(shape):
             sizes += [self.size(x, a) for a in after]
             return self.reshape(x, sizes, [*shape[:first], merged, *shape[first + count :]])
-        # Axes of size 1 keep the others where they are: a size that turns out to be 0 then copies itself.
+        # Axes of size 1 keep the others where they are: a size that turns out to be 0 then copies itself. (Only where
+        # one of the flattened sizes is 0 and the first is not does this fail, when the model runs.)
         sizes += [*[1] * (count - 1), *(self.size(x, a) for a in after)]
         kept = self.reshape(x, sizes, [*shape[:first], merged, *[ONE] * (count - 1), *shape[first + count :]])
         return self.drop_axes(kept, range(first + 1, first + count))

@@ -168,7 +168,9 @@ def main() -> None:
             os.fstat(descriptor)
         except OSError:  # closed: without this, the output could become the file that libraries print warnings to
             os.open(os.devnull, os.O_RDWR)
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what there was to do is done, and the exit code is known
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from graphfix import aten
 from graphfix.graph import Constant, Model, Node, Value
-from graphfix.shapes import LIKE_SELF
+from graphfix.shapes import LIKE_SELF, MASKED
 from graphfix.symbolic import ONE, Expr, broadcast_dim, product
 
 INTEGERS = {TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64}
@@ -189,6 +189,9 @@ class Facts:
             operator = aten.operator_name(node.op, node.attrs)
             if operator in LIKE_SELF and node.arg(0) is not None:
                 return self.shape(node.inputs[0])
+            if operator in MASKED and node.arg(0) is not None and node.arg(1) is not None:
+                data, mask = self.shape(node.inputs[0]), self.shape(node.inputs[1])
+                return None if data is None or mask is None else self.broadcast([data, mask], tensor.name)
             if operator == "arange":
                 ramp = self.ramp(tensor)
                 return (self._ramp_length(ramp, tensor),) if ramp else (Expr.dim(f"{tensor.name}[0]"),)
@@ -384,7 +387,7 @@ class Facts:
     def scalar(self, tensor: Value | None) -> Any | None:
         """The value of a constant tensor of one element."""
         value = self.const(tensor) if tensor is not None else None
-        return value.reshape(-1)[0].item() if value is not None and value.size == 1 else None
+        return value.item() if value is not None and value.size == 1 else None
 
     def _find_const(self, tensor: Value) -> np.ndarray | None:
         if isinstance(tensor, Constant):

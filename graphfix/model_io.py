@@ -378,7 +378,7 @@ def _external_file_size(base_dir: Path, location: str, what: str) -> int:
         raise InputError(f"{what}: its external data {location!r} cannot be read: {_os_reason(error)}") from None
     if not stat.S_ISREG(info.st_mode):
         raise InputError(f"{what}: its external data {location!r} is not a file")
-    if not os.access(target, os.R_OK):
+    if not _may(target, os.R_OK):
         raise InputError(f"{what}: its external data {location!r} cannot be read: permission denied")
     return info.st_size
 
@@ -644,9 +644,9 @@ def check_writable(output: str | os.PathLike[str], loaded: LoadedModel | None = 
         exists = target.exists()
     except (OSError, ValueError) as error:
         raise InputError(f"{output}: cannot be written: {_os_reason(error)}") from None
-    if exists and not os.access(target, os.W_OK):
+    if exists and not _may(target, os.W_OK):
         raise InputError(f"{output}: cannot be written: it is read-only")
-    if (not exists or target.is_file()) and not os.access(folder, os.W_OK | os.X_OK):
+    if (not exists or target.is_file()) and not _may(folder, os.W_OK | os.X_OK):
         raise InputError(f"{output}: cannot be written: no permission to write in {folder}")
     if loaded is not None and loaded.base_dir is not None:
         _check_not_weights(loaded.model, loaded.base_dir, target, output)
@@ -773,6 +773,10 @@ def _copier(source: Path) -> Callable[[IO[bytes]], object]:
                 shutil.copyfileobj(original, file, 1 << 20)
 
     return copy
+
+
+def _may(path: str | Path, mode: int) -> bool:
+    return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _os_reason(error: OSError | ValueError) -> str:

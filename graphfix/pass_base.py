@@ -14,13 +14,14 @@ from typing import Any, ClassVar
 from graphfix.builder import Builder
 from graphfix.facts import Facts
 from graphfix.graph import Node, Scope, Value
-from graphfix.index_write import Along, IndexWrite
+from graphfix.index_write import Along, IndexWrite, Mask
 from graphfix.lowering.along import lower_along
 from graphfix.lowering.base import Context
 from graphfix.lowering.choose import choose
 from graphfix.lowering.paired_mask import unpack
 from graphfix.masked_region import find_region
-from graphfix.selection import PairedMask, Unresolvable, resolve
+from graphfix.selection import Group, PairedMask, Unresolvable, resolve
+from graphfix.symbolic import product
 
 
 class Safety(enum.Enum):
@@ -107,9 +108,17 @@ def lower(write: IndexWrite, builder: Builder, site: Site) -> Rewrite | Refusal:
         return result if isinstance(result, Refusal) else replace(result, result=restore(result.result))
     except Unresolvable as reason:
         return Refusal(str(reason))
-    if any(g.length.constant == 0 for g in selection.groups):
+    if any(g.length.constant == 0 or _is_never(g, site.facts) for g in selection.groups):
         return Rewrite(write.data, "nothing is written")
     plan = choose(selection, site.context)
     if isinstance(plan, str):
         return Refusal(plan)
     return Rewrite(plan.emit(selection, builder), plan.name, plan.kept)
+
+
+def _is_never(group: Group, facts: Facts) -> bool:
+    """Whether a group is a constant mask that holds nowhere."""
+    if not isinstance(group.index, Mask):
+        return False
+    mask, shape = facts.const(group.index.tensor), facts.shape(group.index.tensor)
+    return (mask is not None and not mask.any()) or (shape is not None and product(shape).constant == 0)

@@ -41,13 +41,14 @@ LIKE_SELF = frozenset(
         "index_fill",
         "index_copy",
         "index_add",
-        "masked_fill",
-        "masked_scatter",
         "scatter",
         "scatter_add",
         "scatter_reduce",
     ]
 )
+
+# ATen operators whose result has the type of their first argument and the shape that it and the mask broadcast to.
+MASKED = frozenset(["masked_fill", "masked_scatter"])
 
 
 def infer(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -162,7 +163,12 @@ def _stand_in(node: onnx.NodeProto, opset: int, constants: dict[str, TensorProto
     if not aten.is_aten(node.op_type, node.domain):
         return
     operator = aten.operator_name(node.op_type, attributes_of(node))
-    if operator in LIKE_SELF and node.input and opset >= 9:
+    if operator in MASKED and len(node.input) > 1 and opset >= 9:
+        data, mask = node.input[:2]
+        del node.input[:], node.attribute[:]
+        node.op_type, node.domain = "Where", ""
+        node.input.extend([mask, data, data])
+    elif operator in LIKE_SELF and node.input and opset >= 9:
         # A scatter has the type and shape of its first input, and no values that inference could carry on.
         data = node.input[0]
         del node.input[:], node.attribute[:]
@@ -232,8 +238,12 @@ def _aten_type(node: onnx.NodeProto, known: dict[str, Any]) -> onnx.TypeProto | 
     if data is None:
         return None
     element, shape = tensor_type(data)
+    if element is None:
+        return None
     if call.operator in LIKE_SELF:
         return data
+    if call.operator in MASKED:
+        return helper.make_tensor_type_proto(element, None)
     if call.operator == "gather":
         index = known.get(call.arguments.get("index", ""))
         return helper.make_tensor_type_proto(element, tensor_type(index)[1]) if index is not None else None
@@ -249,10 +259,10 @@ def _aten_type(node: onnx.NodeProto, known: dict[str, Any]) -> onnx.TypeProto | 
             continue
         if name not in known:
             return None
-        kind, index_shape = tensor_type(known[name])
+        index_kind, index_shape = tensor_type(known[name])
         if index_shape is None:
             return None
-        is_mask = kind in (TensorProto.BOOL, TensorProto.UINT8)
+        is_mask = index_kind in (TensorProto.BOOL, TensorProto.UINT8)
         grid = max(grid, 1 if is_mask else len(index_shape))
         covered += len(index_shape) if is_mask else 1
     rank = grid + names.count("") + names.count(None) + len(shape) - covered

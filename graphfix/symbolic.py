@@ -64,11 +64,17 @@ class Expr:
             [(tuple(sorted((*a, *b))), c * d) for a, c in self.terms for b, d in Expr.of(other).terms],
         )
 
-    def estimate(self, nominal: int) -> int:
-        """The value when every unknown is ``nominal``: only for costs."""
+    def estimate(self, nominal: int, further: int | None = None) -> int:
+        """The value when every unknown is ``nominal``: only for costs.
+
+        With ``further``, that is what all but the first unknown of a product are taken to be: sizes that are multiplied
+        are seldom all large.
+        """
         total = 0
         for monomial, coefficient in self.terms:
-            total += coefficient * nominal ** len(monomial)
+            if monomial:
+                coefficient *= nominal * (nominal if further is None else further) ** (len(monomial) - 1)
+            total += coefficient
         return max(total, 0)
 
     def __str__(self) -> str:

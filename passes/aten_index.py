@@ -104,6 +104,8 @@ def _gather(data: Value, axes: list[int], tensors: list[Value], separated: bool,
             stride = builder.constant(size) if isinstance(size, int) else size
             total = builder.binary("Add", builder.binary("Mul", total, stride), term)
     assert total is not None
+    if all(builder.rank(t) == 0 for t in tensors):
+        total = builder.reshape(total, [], [])  # sizes known only at run time have shape [1]
     if order is not None:
         data = builder.transpose(data, order)
     first = 0 if separated else axes[0]

@@ -36,11 +36,11 @@ class AtenMaskedScatter(Pass):
 
     def rewrite(self, match, builder: Builder, site: Site) -> Rewrite | Refusal:
         data, mask, source, output = match
-        shape, rank = builder.dims(data), builder.rank(data)
         mask = builder.cast(mask, BOOL)
-        if builder.rank(mask) > rank:
-            return Refusal("the mask has more axes than the data")
-        mask = builder.expand(mask, [builder.size(data, i) for i in range(rank)], shape)
+        # Expand broadcasts both ways; it does nothing for a mask that is known to be no larger than the data.
+        shape = builder.broadcast_shape(data, mask)
+        data = builder.expand(data, [builder.size(mask, i) for i in range(builder.rank(mask))], shape)
+        mask = builder.expand(mask, [builder.size(data, i) for i in range(builder.rank(data))], shape)
         count = builder.sizes(source, range(builder.rank(source)))
         source = builder.reshape(source, [count], [product(builder.dims(source))])
         return lower(IndexWrite(data, (Mask(mask),), source, Reduction.NONE, output), builder, site)

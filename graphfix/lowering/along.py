@@ -11,6 +11,7 @@ from graphfix.lowering.accumulate import REDUCE_OPERATORS, REDUCED_AS, identity_
 from graphfix.lowering.base import BUDGET_FACTOR, BUDGET_FLOOR, Context
 from graphfix.lowering.choose import size_text
 from graphfix.lowering.combine import combine
+from graphfix.lowering.keep import scatter_reduction
 from graphfix.lowering.layout import dtype_of
 from graphfix.lowering.positions import last_along, wrapped
 from graphfix.symbolic import ONE, product
@@ -20,8 +21,9 @@ MOST_UNROLLED = 16
 
 def lower_along(
     write: IndexWrite, builder: Builder, context: Context, include_self: bool = True
-) -> tuple[Value, str] | str:
-    """Emit a write whose index is an Along; returns the written tensor and the lowering's name, or why there is none.
+) -> tuple[Value, str, str | None] | str:
+    """Emit a write whose index is an Along. Returns the written tensor, the lowering's name, and why it is kept as a
+    scatter if it is; or why there is no form of it at all.
 
     With ``include_self=False`` (PyTorch's scatter_reduce) what is written over does not take part in the reduction.
     """
@@ -37,22 +39,61 @@ def lower_along(
         return "the element type has no Where"
     if not data_shape:
         return "the data is a scalar"
-    largest = context.bytes_of([*index_shape, data_shape[along.axis]], INT32)
+    largest = _largest(write, along, context)
     limit = context.budget
     if limit is None:
         limit = max(BUDGET_FLOOR, BUDGET_FACTOR * context.bytes_of([product(data_shape) + product(index_shape)], INT32))
     if largest > limit:
-        return f"comparing every position with every index takes {size_text(largest)}, the budget is {size_text(limit)}"
-    return _cut_to_index(write, along, builder, include_self)
+        needed, allowed = size_text(largest), size_text(limit)
+        why = f"comparing every position with every index takes {needed}, the budget is {allowed}"
+        return _kept(write, along, builder, include_self), "scatter_elements", why
+    return (*_cut_to_index(write, along, builder, include_self), None)
+
+
+def _largest(write: IndexWrite, along: Along, context: Context) -> int:
+    """The largest new intermediate of `_write`, in bytes."""
+    data_shape, index_shape = context.facts.shape(write.data), context.facts.shape(along.tensor)
+    assert data_shape is not None and index_shape is not None
+    known = all(d.constant is not None for d in data_shape) and context.facts.const(along.tensor) is not None
+    if index_shape[along.axis] == ONE or (known and write.reduction is Reduction.NONE):
+        return context.bytes_of(data_shape, INT64)
+    return context.bytes_of([*index_shape, data_shape[along.axis]], INT32)
+
+
+def _kept(write: IndexWrite, along: Along, builder: Builder, include_self: bool) -> Value:
+    """The write as ScatterElements, in a type that engines reduce in."""
+    builder.require(11, "ScatterElements")
+    attrs = {"axis": along.axis, **scatter_reduction(write.reduction, "ScatterElements", builder)}
+    data, index, dtype = write.data, along.tensor, dtype_of(write.data)
+    values = _cut_values(builder.cast(write.values, dtype), index, builder)
+    wide = REDUCED_AS.get(dtype, dtype) if write.reduction is not Reduction.NONE else dtype
+    data, values = builder.cast(data, wide), builder.cast(values, wide)
+    shape = builder.dims(index)
+    sizes = [builder.size(index, i) for i in range(len(shape))]
+
+    def scatter(into: Value, updates: Value, attributes: dict[str, object]) -> Value:
+        updates = builder.expand(updates, sizes, shape)
+        return builder.emit("ScatterElements", [into, index, updates], attributes, wide, builder.dims(into))
+
+    if not include_self and write.reduction is not Reduction.NONE:
+        data = scatter(data, builder.constant(identity_of(write.reduction, wide), wide), {"axis": along.axis})
+    return builder.cast(scatter(data, values, attrs), dtype)
+
+
+def _cut_values(values: Value, index: Value, builder: Builder) -> Value:
+    """The part of the values that the index is as large as; a single value stays one."""
+    shape = builder.dims(index)
+    for axis in range(builder.rank(values)):
+        if builder.dims(values)[axis] != shape[axis]:
+            values = builder.slice(values, axis, 0, _bound(builder, index, axis), length=shape[axis])
+    return values
 
 
 def _cut_to_index(write: IndexWrite, along: Along, builder: Builder, include_self: bool) -> tuple[Value, str]:
     """Write only into the part of the data that the index is as large as, and put the rest beside it again."""
-    data, values, index = write.data, write.values, along.tensor
+    data, index = write.data, along.tensor
+    values = _cut_values(write.values, index, builder)
     rank = builder.rank(data)
-    for axis in range(rank):
-        if builder.rank(values) and builder.dims(values)[axis] != builder.dims(index)[axis]:
-            values = builder.slice(values, axis, 0, _bound(builder, index, axis), length=builder.dims(index)[axis])
     parts: list[tuple[int, Value]] = []
     for axis in range(rank):
         if axis == along.axis or builder.dims(data)[axis] == builder.dims(index)[axis]:

@@ -15,6 +15,7 @@ from graphfix.symbolic import Expr, product
 
 # What a size that is only known at run time is taken to be, for costs: a long sequence, many boxes, a large batch.
 NOMINAL_SIZE = 4096
+FURTHER_SIZE = 64
 BUDGET_FACTOR = 16
 BUDGET_FLOOR = 64 << 20
 
@@ -37,7 +38,7 @@ class Context:
     def bytes_of(self, shape: tuple[Expr, ...] | list[Expr], dtype: int | None) -> int:
         """An estimate of a tensor's size."""
         item = onnx.helper.tensor_dtype_to_np_dtype(dtype).itemsize if dtype else 4
-        return product(tuple(shape)).estimate(NOMINAL_SIZE) * max(item, 1)
+        return product(tuple(shape)).estimate(NOMINAL_SIZE, FURTHER_SIZE) * max(item, 1)
 
     def data_bytes(self, selection: Selection) -> int:
         shape = self.facts.shape(selection.data)
@@ -59,10 +60,10 @@ class Context:
             return 0
         shape = self.facts.shape(selection.data)
         assert shape is not None
-        positions = product([shape[a] for a in group.axes])
+        positions = product([shape[a] for a in group.axes]).estimate(NOMINAL_SIZE, FURTHER_SIZE)
         walked = {d for _, d in group.index.batch}
         free = product([selection.shape[d] for d in group.grid if d not in walked])
-        return (positions * free).estimate(NOMINAL_SIZE) * 4
+        return positions * free.estimate(NOMINAL_SIZE, FURTHER_SIZE) * 4
 
 
 class Lowering(ABC):

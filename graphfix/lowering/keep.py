@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from onnx import TensorProto
+
 from graphfix.builder import BOOL, INT64, Builder
 from graphfix.graph import Value
 from graphfix.index_write import Full, Mask, Reduction
@@ -10,6 +12,8 @@ from graphfix.lowering.layout import rows_of, values_by_group
 from graphfix.lowering.positions import flatten, linear_index
 from graphfix.selection import PointSet, Selection
 from graphfix.symbolic import ONE
+
+REDUCED_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64)
 
 
 class Scatter(Lowering):
@@ -22,6 +26,8 @@ class Scatter(Lowering):
             return "the index has slices"
         if len(selection.varying) != 1:
             return "the index is not one set of points"
+        if selection.reduction is not Reduction.NONE and selection.data.dtype not in REDUCED_TYPES:
+            return "ONNX Runtime has no ScatterND with a reduction for the element type"
         return None
 
     def cost(self, selection: Selection, context: Context) -> Cost:
@@ -30,13 +36,7 @@ class Scatter(Lowering):
 
     def emit(self, selection: Selection, builder: Builder) -> Value:
         builder.require(11, "ScatterND")
-        attrs = {}
-        if selection.reduction in (Reduction.ADD, Reduction.MUL):
-            builder.require(16, f"ScatterND with reduction {selection.reduction.value}")
-        if selection.reduction in (Reduction.MIN, Reduction.MAX):
-            builder.require(18, f"ScatterND with reduction {selection.reduction.value}")
-        if selection.reduction is not Reduction.NONE:
-            attrs["reduction"] = selection.reduction.value
+        attrs = scatter_reduction(selection.reduction, "ScatterND", builder)
         rows, values = rows_of(selection, builder), values_by_group(selection, builder)
         (group,) = selection.varying
         axis, rank = rows.axis(group), len(rows.groups)
@@ -58,3 +58,12 @@ class Scatter(Lowering):
         result = builder.emit("ScatterND", [data, index, values], attrs, data.dtype, builder.dims(data))
         inverse = [order.index(i) for i in range(rank)]
         return rows.restore(builder.transpose(result, inverse), builder)
+
+
+def scatter_reduction(reduction: Reduction, op: str, builder: Builder) -> dict[str, str]:
+    """The ``reduction`` attribute of a scatter; none for NONE, as engines refuse even ``reduction="none"``."""
+    if reduction is Reduction.NONE:
+        return {}
+    first = 16 if reduction in (Reduction.ADD, Reduction.MUL) else 18
+    builder.require(first, f"{op} with reduction {reduction.value}")
+    return {"reduction": reduction.value}

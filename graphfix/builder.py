@@ -310,6 +310,9 @@ class Builder:
             return x
         if not count:
             return self.insert_axes(x, [first])
+        if (first, count) == (0, self.rank(x)) and product(self.dims(x)).constant is None:
+            # -1 alone is right for empty tensors too.
+            return self.emit("Reshape", [x, self.constant([-1])], None, x.dtype, [product(self.dims(x))])
         shape, rank = self.dims(x), self.rank(x)
         after = range(first + count, rank)
         merged = product(shape[first : first + count])
@@ -450,11 +453,14 @@ class Builder:
         """Add, Mul, Min or Max of two tensors of one type, in a wider type where engines lack the narrow one."""
         dtype = a.dtype
         assert dtype is not None
+        extremum = op in ("Min", "Max")
         wide = _COMPUTED_AS.get(dtype)
-        if wide is not None and (self.opset < 14 or dtype == TensorProto.BFLOAT16):
-            return self.cast(self.binary(op, self.cast(a, wide), self.cast(b, wide)), dtype)
-        if op in ("Min", "Max") and dtype not in FLOATS:
+        if extremum and dtype == TensorProto.FLOAT16:
+            wide = TensorProto.FLOAT  # ONNX Runtime's float16 kernels lose NaN
+        if extremum and (wide or dtype) not in FLOATS:
             self.require(12, f"{op} on integers")
+        if wide is not None and (extremum or self.opset < 14 or dtype == TensorProto.BFLOAT16):
+            return self.cast(self.binary(op, self.cast(a, wide), self.cast(b, wide)), dtype)
         return self.binary(op, a, b)
 
     def iota(self, tensor: Value, axes: Sequence[int], dtype: int = INT64) -> Value:

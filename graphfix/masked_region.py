@@ -72,6 +72,7 @@ _LIFTED = frozenset(
         "Xor",
     ]
 )
+_REPEATING = ("Expand", "Identity")  # on packed rows of the same rank: broadcasting does it on whole tensors
 _MOST_NODES = 512
 
 
@@ -92,6 +93,9 @@ class Region:
         """Emit the nodes on whole tensors and the Where; returns the written tensor."""
         whole: dict[Value, Value] = dict(self.reads)
         for node in self.order:
+            if node.is_op(*_REPEATING):
+                whole[node.outputs[0]] = whole[node.inputs[0]]
+                continue
             inputs = [whole.get(i, i) if i.name else None for i in node.inputs]
             shape = builder.broadcast_shape(*(i for i in inputs if i is not None))
             whole[node.outputs[0]] = builder.emit(node.op, inputs, dict(node.attrs), node.outputs[0].dtype, shape)
@@ -146,6 +150,12 @@ def _walk(
         if not same_mask(by, mask):
             return False
         reads[tensor] = whole
+        return True
+    if node.is_op(*_REPEATING):
+        same_rank = facts.rank(node.inputs[0]) is not None and facts.rank(node.inputs[0]) == facts.rank(tensor)
+        if not same_rank or not _walk(node.inputs[0], mask, mask_rank, facts, order, reads, seen):
+            return False
+        order.append(node)
         return True
     if not node.standard or node.op not in _LIFTED or len(node.outputs) != 1:
         return False

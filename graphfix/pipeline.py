@@ -88,6 +88,8 @@ class _Run:
         with self.stage("passes", "replacing index writes"):
             self.run_passes()
             self.refuse_remaining()
+        if self.options.simplify and self.refused and _loadable(self.model):
+            self.run_passes_simplified()
         if isinstance(self.options.opset, int) and self.options.opset != opset.opset_version(self.model):
             opset.convert(self.model, self.options.opset)
             report.opset_reason = "requested"
@@ -131,6 +133,22 @@ class _Run:
                     view, changed = self.view(), True
             if not changed:
                 return
+
+    def run_passes_simplified(self) -> None:
+        """Try what was left once more on the simplified model, in which more is constant; keep that if it helps."""
+        with self.stage("simplify", "simplifying with onnxsim"):
+            outcome = simplify.simplify(self.model, base_dir=self.loaded.base_dir)
+        if outcome.model is None:
+            return
+        plain, refused, replaced = self.model, dict(self.refused), len(self.report.replacements)
+        self.model = outcome.model
+        with self.stage("passes", "replacing index writes"):
+            self.run_passes()
+        if len(self.report.replacements) == replaced:
+            self.model, self.refused = plain, refused
+            return
+        outputs = {(path, output) for path, node in walk(self.model) for output in node.output}
+        self.refused = {key: left for key, left in self.refused.items() if key in outputs}
 
     def view(self) -> Model:
         return Model(self.model, shapes.infer(self.model))
@@ -277,7 +295,7 @@ class _Run:
         self.tell(Event(name, message))
         start = time.perf_counter()
         yield
-        self.report.stages[name] = time.perf_counter() - start
+        self.report.stages[name] = self.report.stages.get(name, 0.0) + time.perf_counter() - start
         self.tell(Event(name, message, 1, 1))
 
 

@@ -8,7 +8,6 @@ from graphfix.builder import BOOL, Builder
 from graphfix.graph import Node
 from graphfix.index_write import IndexWrite, Mask, Reduction
 from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
-from graphfix.symbolic import product
 
 
 class AtenMaskedScatter(Pass):
@@ -41,8 +40,7 @@ class AtenMaskedScatter(Pass):
         shape = builder.broadcast_shape(data, mask)
         data = builder.expand(data, [builder.size(mask, i) for i in range(builder.rank(mask))], shape)
         mask = builder.expand(mask, [builder.size(data, i) for i in range(builder.rank(data))], shape)
-        count = builder.sizes(source, range(builder.rank(source)))
-        source = builder.reshape(source, [count], [product(builder.dims(source))])
+        source = builder.merge_axes(source, 0, builder.rank(source))
         return lower(IndexWrite(data, (Mask(mask),), source, Reduction.NONE, output), builder, site)
 
     def operator(self, node: Node) -> str:

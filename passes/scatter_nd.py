@@ -6,7 +6,7 @@ from graphfix.builder import Builder
 from graphfix.graph import Node, Value
 from graphfix.index_reading import read_index
 from graphfix.index_write import IndexWrite, Mask, Reduction
-from graphfix.masked_region import mask_of_indices
+from graphfix.masked_region import find_region, mask_of_indices
 from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
 from graphfix.symbolic import ONE, Expr
 
@@ -41,33 +41,39 @@ class ScatterND(Pass):
         data, index, updates = node.inputs
         place = read_index(index, width, site.facts, builder)
         if len(place) == 1 and isinstance(place[0], Mask):
-            place, updates = narrowed(place[0], updates, data, site)
+            return portable(lower(masked_write(node, place[0], updates, reduction, site), builder, site))
         return portable(lower(IndexWrite(data, place, updates, reduction, node.outputs[0]), builder, site))
 
     def operator(self, node: Node) -> str:
         return "ScatterND"
 
 
-def narrowed(mask: Mask, updates: Value, data: Value, site: Site) -> tuple[tuple[Mask], Value]:
-    """A mask that was expanded to more axes than it decides about, and its values, as they were before that.
+def masked_write(node: Node, mask: Mask, updates: Value, reduction: Reduction, site: Site) -> IndexWrite:
+    """A write by a mask, with the mask and the values as they were before exporters expanded and flattened them.
 
-    Exporters expand the mask to all of data's axes and flatten the values: the rows that the mask picks, in order.
+    They expand the mask to all of data's axes and flatten the values: the rows that the narrow mask picks, in order.
     """
+    data, output = node.inputs[0], node.outputs[0]
     updates = _without_take(updates, site)
+    wide = IndexWrite(data, (mask,), updates, reduction, output)
     source, shape, data_shape = mask.tensor, site.facts.shape(mask.tensor), site.facts.shape(data)
     while source.inputs and source.inputs[0].is_op("Expand", "Identity"):
         source = source.inputs[0].inputs[0]
     narrow = site.facts.shape(source)
-    if shape is None or narrow is None or data_shape is None or len(narrow) != len(shape) or narrow == shape:
-        return (mask,), updates
+    if shape is None or narrow is None or data_shape is None or len(narrow) != len(shape):
+        return wide
     axes = len(narrow)
     while axes and narrow[axes - 1] == ONE and shape[axes - 1] != ONE:
         axes -= 1
-    if not axes or narrow[:axes] != shape[:axes]:
-        return (mask,), updates
-    rows = _rows(updates, data_shape[axes : len(shape)], site)
+    rows = _rows(updates, data_shape[axes : len(shape)], site) if axes else None
     root = _without_axes(source, axes, site)
-    return ((Mask(root),), rows) if rows is not None and root is not None else ((mask,), updates)
+    if rows is None or root is None:
+        return wide
+    write = IndexWrite(data, (Mask(root),), rows, reduction, output)
+    # Sizes that are not known to be equal: when the values are read by the narrow mask itself, there is one row for
+    # each position of it, and a scatter with as many indices has a mask that was not repeated (or one that is empty).
+    same_sizes = narrow[:axes] == shape[:axes] == data_shape[:axes]
+    return write if same_sizes or find_region(write, site.facts) is not None else wide
 
 
 def _without_axes(mask: Value, axes: int, site: Site) -> Value | None:
@@ -81,13 +87,13 @@ def _without_axes(mask: Value, axes: int, site: Site) -> Value | None:
 
 
 def _rows(updates: Value, row: tuple[Expr, ...], site: Site) -> Value | None:
-    """Flattened values as rows of a shape, when that is what was flattened (or one value for all)."""
+    """Flattened values as rows of a shape, when that is what was flattened."""
     node = updates.inputs[0] if updates.inputs else None
-    if node is None or not node.is_op("Reshape", "Flatten") or site.facts.rank(updates) != 1:
-        return None
-    source = node.inputs[0]
-    shape = site.facts.shape(source)
-    return source if shape is not None and len(shape) == 1 + len(row) and shape[1:] == row else None
+    if node is not None and node.is_op("Reshape", "Flatten") and site.facts.rank(updates) == 1:
+        shape = site.facts.shape(node.inputs[0])
+        if shape is not None and len(shape) == 1 + len(row) and shape[1:] == row:
+            return node.inputs[0]
+    return updates if not row else None
 
 
 def portable(rewrite: Rewrite | Refusal) -> Rewrite | Refusal:

@@ -77,7 +77,9 @@ class Case:
                 return out.reshape(self.data.shape)
             wide = np.float64 if self.data.dtype.kind == "f" else self.data.dtype
             out = self.data.astype(wide)
-            np.add.at(out, self.key(), self.values.astype(wide))
+            # Spread first: NumPy 2.4 sums wrongly when the values have fewer dimensions than the index.
+            values = np.broadcast_to(self.values.astype(wide), out[self.key()].shape)
+            np.add.at(out, self.key(), values)
             return out.astype(self.data.dtype)
         positions = np.arange(self.data.size).reshape(self.data.shape)[self.key()]
         out = self.data.copy().reshape(-1)

@@ -10,7 +10,7 @@ from index_put_cases import Case, cases
 
 import graphfix
 
-SETTINGS = settings(deadline=None, max_examples=400, suppress_health_check=list(HealthCheck), print_blob=True)
+SETTINGS = settings(deadline=None, max_examples=250, suppress_health_check=list(HealthCheck), print_blob=True)
 
 
 def run(model, feeds):

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from graphfix.builder import BOOL, FLOATS, INT32, WHERE_TYPES, Builder
+from graphfix.builder import BOOL, FLOATS, INT32, INT64, WHERE_TYPES, Builder
 from graphfix.graph import Value
 from graphfix.index_write import Full, Reduction
 from graphfix.lowering.base import Context, Cost, Lowering
@@ -29,6 +29,7 @@ REDUCED_AS: dict[int, int] = {
     TensorProto.UINT8: INT32,
     TensorProto.INT16: INT32,
     TensorProto.UINT16: INT32,
+    TensorProto.UINT32: INT64,
     BOOL: INT32,
 }
 REDUCE_OPERATORS = {

@@ -359,6 +359,7 @@ class Builder:
         """``x[start:stop:step]`` along one axis, by Python's rules. ``length`` is the result's size, if known."""
         if start in (None, 0) and stop is None and step == 1:
             return x
+        x, start, stop = self._through_slice(x, axis, start, stop, step)
         shape = list(self.dims(x))
         if length is None:
             extent = shape[axis].constant
@@ -377,6 +378,30 @@ class Builder:
         if step != 1:
             inputs.append(self.constant([step]))
         return self.emit("Slice", inputs, None, x.dtype, shape)
+
+    def _through_slice(self, x: Value, axis: int, start: Bound, stop: Bound, step: int) -> tuple[Value, Bound, Bound]:
+        """A slice of a slice of ours as one slice of what that was taken from."""
+        maker: Any = x.inputs[0] if x.inputs else None
+        plain = step == 1 and isinstance(start, int | None) and isinstance(stop, int | None)
+        if maker is None or not plain or not maker.is_op("Slice") or not self.is_own(maker):
+            return x, start, stop
+        cuts = self.facts.slices(maker)
+        if cuts is None or set(cuts) != {axis}:
+            return x, start, stop
+        before, after, stride = cuts[axis]
+        first, last = (before or 0), after
+        if not isinstance(first, int) or not isinstance(last, int | None) or stride != 1 or first < 0:
+            return x, start, stop
+        start = start or 0
+        if min(start, stop or 0, last or 0) < 0:
+            return x, start, stop
+        ends = [e for e in (last, None if stop is None else first + stop) if e is not None]
+        return maker.inputs[0], first + start, min(ends, default=None)
+
+    @staticmethod
+    def is_own(node: Node) -> bool:
+        """Whether a node was made by graphfix."""
+        return any(p.key == PASS_METADATA_KEY for p in node.proto.metadata_props)
 
     def as_vector(self, scalar: Value) -> Value:
         """A tensor of one element as int64 with shape [1]."""

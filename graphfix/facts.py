@@ -416,11 +416,22 @@ class Facts:
             return None
         inputs = [self.const(i) if i.name else np.zeros(0) for i in node.inputs]
         if any(i is None for i in inputs):
-            return None
+            return self._const_from_ints(node, tensor)
         shape = self.shape(tensor)
         if shape is not None and product(shape).estimate(1) > _MOST_ELEMENTS:
             return None
         return _evaluate(node, inputs, tensor, self._model.scope_of(node).opset)
+
+    def _const_from_ints(self, node: Node, tensor: Value) -> np.ndarray | None:
+        """A size taken from a shape of which other sizes are unknown."""
+        handler = getattr(self, f"_ints_of_{node.op.lower()}", None)
+        if handler is None or tensor.dtype not in INTEGERS or tensor.shape is None or len(tensor.shape) > 1:
+            return None
+        known = handler(node)
+        if known is None or any(e.constant is None for e in known) or (not tensor.shape and len(known) != 1):
+            return None
+        values = np.array([e.constant for e in known], onnx.helper.tensor_dtype_to_np_dtype(tensor.dtype))
+        return values if tensor.shape else values.reshape(())
 
     # ---- integer vectors -----------------------------------------------------------------------------------------
 

@@ -66,6 +66,7 @@ class Pass(ABC):
     name: ClassVar[str]
     safety: ClassVar[Safety] = Safety.EXACT
     asked: ClassVar[bool] = True  # nodes that stay are a failure to report, not only a remark
+    silent: ClassVar[bool] = False  # tidies what other passes made: not a replacement to report
 
     @abstractmethod
     def match(self, node: Node, site: Site) -> Any | Refusal | None:

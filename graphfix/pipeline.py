@@ -65,6 +65,15 @@ def run(
     return _Run(loaded, options, progress).run()
 
 
+@dataclass(frozen=True)
+class _Fallback:
+    """The model before it was first simplified, with what had been refused and replaced by then."""
+
+    model: onnx.ModelProto
+    refused: dict[tuple[str, str], Left]
+    replacements: int
+
+
 class _Run:
     def __init__(
         self, loaded: model_io.LoadedModel, options: Options, progress: Callable[[Event], None] | None
@@ -76,6 +85,7 @@ class _Run:
         self.passes = _selected(options)
         self.refused: dict[tuple[str, str], Left] = {}
         self.model = loaded.model
+        self.fallback: _Fallback | None = None
 
     def run(self) -> tuple[onnx.ModelProto, Report]:
         report, original = self.report, self.loaded.model
@@ -147,6 +157,7 @@ class _Run:
         if len(self.report.replacements) == replaced:
             self.model, self.refused = plain, refused
             return
+        self.fallback = _Fallback(plain, refused, replaced)
         outputs = {(path, output) for path, node in walk(self.model) for output in node.output}
         self.refused = {key: left for key, left in self.refused.items() if key in outputs}
 
@@ -188,6 +199,8 @@ class _Run:
     def record(
         self, rewrite: Pass, label: str, output: str, operator: str, scope: Scope, builder: Builder, result: Rewrite
     ) -> None:
+        if rewrite.silent:
+            return
         self.refused.pop((scope.path, output), None)
         self.report.replacements.append(
             Replacement(
@@ -255,22 +268,24 @@ class _Run:
         if outcome.model is None:
             self.report.warnings.append(f"not simplified: {outcome.reason}")
             return
-        self.plain = self.model
+        if self.fallback is None:
+            self.fallback = _Fallback(self.model, dict(self.refused), len(self.report.replacements))
         self.model = outcome.model
 
     def confirm(self) -> None:
-        verification = self.check(self.model)
-        plain = getattr(self, "plain", None)
-        if verification.status != "confirmed" and plain is not None:
-            retry = self.check(plain)
+        verification, fallback = self.check(self.model), self.fallback
+        if verification.status != "confirmed" and fallback is not None:
+            retry = self.check(fallback.model)
             if retry.status == "confirmed":
                 self.report.warnings.append(
                     f"not simplified: the result of onnxsim was not equal ({verification.detail}); "
                     "the model is confirmed without it"
                 )
-                self.model, verification = plain, retry
-                self.report.nodes_after = count_nodes(plain)
-                self.report.size_after = model_io.model_size(plain)
+                self.model, verification = fallback.model, retry
+                del self.report.replacements[fallback.replacements :]
+                self.report.left = list(fallback.refused.values())
+                self.report.nodes_after = count_nodes(self.model)
+                self.report.size_after = model_io.model_size(self.model)
         self.report.verification = verification
         if verification.status != "confirmed":
             raise NotConfirmedError(f"the fixed model is not confirmed, nothing was written: {verification.detail}")

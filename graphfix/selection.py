@@ -134,6 +134,8 @@ def _positions(write: IndexWrite, data_shape: tuple[Expr, ...], facts: Facts) ->
             rank = facts.rank(index.tensor)
             if rank is None:
                 raise Unresolvable("the rank of a mask is unknown")
+            if rank == 0:
+                raise Unresolvable("a mask without axes adds one to the data")
             width = rank
         if isinstance(index, Points) and facts.rank(index.tensor) is None:
             raise Unresolvable("the rank of an index is unknown")

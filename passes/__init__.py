@@ -15,6 +15,7 @@ from graphfix.passes.aten_scatter_reduce import AtenScatterReduce
 from graphfix.passes.dynamic_slice import DynamicSlice
 from graphfix.passes.scatter_elements import ScatterElements
 from graphfix.passes.scatter_nd import ScatterND
+from graphfix.passes.span_chain import SpanChain
 
 from graphfix.pass_base import Pass
 
@@ -32,6 +33,7 @@ PASSES: tuple[type[Pass], ...] = (
     AtenScatterReduce,
     ScatterND,
     ScatterElements,
+    SpanChain,
     AtenGather,
     AtenIndex,
 )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graphfix.aten import AtenFormError
 from graphfix.aten_nodes import call_of, tensor_or_scalar
 from graphfix.builder import BOOL, Builder
 from graphfix.graph import Node
 from graphfix.index_write import IndexWrite, Mask, Reduction
 from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
+from graphfix.symbolic import ONE
 
 
 class AtenMaskedScatter(Pass):
@@ -41,7 +44,11 @@ class AtenMaskedScatter(Pass):
         data = builder.expand(data, [builder.size(mask, i) for i in range(builder.rank(mask))], shape)
         mask = builder.expand(mask, [builder.size(data, i) for i in range(builder.rank(data))], shape)
         source = builder.merge_axes(source, 0, builder.rank(source))
-        return lower(IndexWrite(data, (Mask(mask),), source, Reduction.NONE, output), builder, site)
+        if shape:
+            return lower(IndexWrite(data, (Mask(mask),), source, Reduction.NONE, output), builder, site)
+        data, mask = builder.reshape(data, [1], [ONE]), builder.reshape(mask, [1], [ONE])
+        row = lower(IndexWrite(data, (Mask(mask),), source, Reduction.NONE, output), builder, site)
+        return row if isinstance(row, Refusal) else replace(row, result=builder.reshape(row.result, [], []))
 
     def operator(self, node: Node) -> str:
         return "aten::masked_scatter"

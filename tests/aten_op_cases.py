@@ -241,6 +241,7 @@ def _torch_arange(torch: Any, end: Any, start: Any = 0, step: Any = 1, dtype: An
 
 
 def _torch_scatter(torch: Any, self: Any, dim: int, index: Any, src: Any, reduce: str = "") -> Any:
+    src = src.item() if isinstance(src, torch.Tensor) and not src.dim() else src
     return self.scatter(dim, index.long(), src, **({"reduce": reduce} if reduce else {}))
 
 
@@ -288,7 +289,9 @@ def random_index(draw: st.DrawFn, size: int, shape: tuple[int, ...], negative: b
     rng = np.random.default_rng(draw(st.integers(0, 2**16)))
     if not size:
         return np.zeros([0 if i == 0 else n for i, n in enumerate(shape)], np.int64)
-    return rng.integers(-size if negative else 0, size, shape).astype(draw(st.sampled_from(["int64", "int64", "int32"])))
+    return rng.integers(-size if negative else 0, size, shape).astype(
+        draw(st.sampled_from(["int64", "int64", "int32"]))
+    )
 
 
 def case(draw: st.DrawFn, operator: str, arguments: dict[str, Any], *, exact: bool = True, **more: Any) -> Case:

@@ -109,18 +109,28 @@ class Reduce(Lowering):
 
 
 def _reduce_where(selection: Selection, group: Group, values: Value, axis: int, builder: Builder) -> Value:
-    dtype = dtype_of(values)
-    wide = REDUCED_AS.get(dtype, dtype)
     rank = builder.rank(values)
     match = matches(selection, group, builder)
     match = builder.insert_axes(match, [i for i in range(rank + 1) if i not in (axis, axis + 1)])
-    values = builder.insert_axes(builder.cast(values, wide), [axis])
-    operation = selection.reduction
+    return reduce_matching(selection.reduction, match, builder.insert_axes(values, [axis]), axis + 1, builder)
+
+
+def reduce_matching(reduction: Reduction, match: Value, values: Value, axis: int, builder: Builder) -> Value:
+    """The values reduced along an axis (which goes), only those where ``match`` holds; the two broadcast together."""
+    dtype = dtype_of(values)
+    wide = REDUCED_AS.get(dtype, dtype)
     if dtype == BOOL:
-        operation = Reduction.MAX if operation in (Reduction.ADD, Reduction.MAX) else Reduction.MIN
-    nothing = builder.constant(identity_of(operation, wide), wide)
-    spread = builder.where(match, values, nothing)
-    return builder.cast(builder.reduce(REDUCE_OPERATORS[operation], spread, [axis + 1]), dtype)
+        reduction = Reduction.MAX if reduction in (Reduction.ADD, Reduction.MAX) else Reduction.MIN
+    values = builder.cast(values, wide)
+    nothing = builder.constant(identity_of(reduction, wide), wide)
+    total = builder.reduce(REDUCE_OPERATORS[reduction], builder.where(match, values, nothing), [axis])
+    if wide in FLOATS and reduction in (Reduction.MIN, Reduction.MAX):
+        # ReduceMin and ReduceMax of ONNX Runtime may lose NaN.
+        nan = builder.emit("IsNaN", [values], None, BOOL, builder.dims(values))
+        nan = builder.cast(builder.binary("And", match, nan), INT32)
+        met = builder.binary("Greater", builder.reduce("ReduceMax", nan, [axis]), builder.constant(0, INT32), BOOL)
+        total = builder.where(met, builder.constant(np.nan, wide), total)
+    return builder.cast(total, dtype)
 
 
 class OneHotAdd(Lowering):

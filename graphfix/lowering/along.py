@@ -7,7 +7,7 @@ import numpy as np
 from graphfix.builder import BOOL, INT32, INT64, WHERE_TYPES, Builder, OpsetTooLow
 from graphfix.graph import Value
 from graphfix.index_write import Along, IndexWrite, Reduction
-from graphfix.lowering.accumulate import REDUCE_OPERATORS, REDUCED_AS, identity_of
+from graphfix.lowering.accumulate import REDUCED_AS, identity_of, reduce_matching
 from graphfix.lowering.base import BUDGET_FACTOR, BUDGET_FLOOR, Context
 from graphfix.lowering.choose import size_text
 from graphfix.lowering.combine import combine
@@ -168,16 +168,8 @@ def _write(
         return builder.where(hit, values, data), "points_along"
     found = builder.reduce("ReduceMax", builder.cast(match, INT32), [axis + 1])
     hit = builder.binary("Greater", found, builder.constant(0, INT32), BOOL)
-    wide = REDUCED_AS.get(dtype, dtype)
-    operation = reduction
-    if dtype == BOOL:
-        operation = Reduction.MAX if reduction in (Reduction.ADD, Reduction.MAX) else Reduction.MIN
-    spread = builder.cast(values, wide)
-    if builder.rank(spread):
-        spread = builder.insert_axes(spread, [axis])
-    nothing = builder.constant(identity_of(operation, wide), wide)
-    total = builder.reduce(REDUCE_OPERATORS[operation], builder.where(match, spread, nothing), [axis + 1])
-    total = builder.cast(total, dtype)
+    spread = builder.insert_axes(values, [axis]) if builder.rank(values) else values
+    total = reduce_matching(reduction, match, spread, axis + 1, builder)
     new = combine(reduction, data, total, builder) if include_self else total
     return builder.where(hit, new, data), "reduce"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphfix.builder import BOOL, INT64, Builder
-from graphfix.facts import Bound
+from graphfix.facts import Bound, Facts
 from graphfix.graph import Value
 from graphfix.index_write import Full, Span
 from graphfix.lowering.base import Context, Cost, Lowering
@@ -98,15 +98,60 @@ def peel(selection: Selection, builder: Builder, inner) -> Value:
     written = peel(cut, builder, inner)
     pieces = [written]
     if not _starts_at_zero(span.start, builder.dims(data)[axis].constant):
-        pieces.insert(0, builder.slice(data, axis, 0, _bound(span.start, builder)))
+        pieces = [*_part(data, axis, 0, _bound(span.start, builder), builder), written]
     stop = _end_of(span, builder.dims(data)[axis].constant)
     if stop is not None:
-        pieces.append(builder.slice(data, axis, stop, None))
+        pieces += _part(data, axis, stop, None, builder)
     if len(pieces) == 1:
         return written
     result = builder.concat(pieces, axis)
     builder.facts.set_shape(result, builder.dims(data))
     return result
+
+
+def _part(data: Value, axis: int, start: Bound, stop: Bound, builder: Builder) -> list[Value]:
+    """``data[start:stop]`` along an axis as pieces to concatenate.
+
+    Where ``data`` was put together by an earlier write and nothing else reads it, its own pieces are used: a chain of
+    writes then ends in one Concat, and the ones before it go.
+    """
+    maker = data.inputs[0] if data.inputs else None
+    chained = maker is not None and maker.is_op("Concat") and builder.is_own(maker) and maker.attrs["axis"] == axis
+    readers = [r for r in data.outputs if r is not builder.anchor and r not in builder.nodes and not r.is_op("Shape")]
+    if chained and not readers and data not in builder.scope.model.outputs:
+        pieces = concat_part(data, axis, start, stop, builder.facts)
+        if pieces is not None:
+            return [builder.slice(piece, axis, first, last) for piece, first, last in pieces]
+    return [builder.slice(data, axis, start, stop)]
+
+
+def concat_part(
+    data: Value, axis: int, start: Bound, stop: Bound, facts: Facts
+) -> list[tuple[Value, int, int | None]] | None:
+    """The inputs of the Concat that made ``data`` that ``data[start:stop]`` takes, each with its own start and stop.
+
+    None when the bounds or the sizes are not known, or count from the end.
+    """
+    inputs = list(data.inputs[0].inputs)
+    sizes = []
+    for value in inputs:
+        shape = facts.shape(value)
+        sizes.append(shape[axis].constant if shape is not None else None)
+    if not isinstance(start, int) or not isinstance(stop, int | None) or min(start, stop or 0) < 0:
+        return None
+    if any(s is None for s in sizes[:-1]):
+        return None
+    parts: list[tuple[Value, int, int | None]] = []
+    position = 0
+    for value, size in zip(inputs, sizes, strict=True):
+        first = max(start - position, 0)
+        last = None if stop is None else stop - position
+        if last is not None and last <= 0:
+            break
+        if size is None or first < size:
+            parts.append((value, first, None if size is not None and (last is None or last >= size) else last))
+        position += size or 0
+    return parts or None
 
 
 def span_hits(selection: Selection, group: Group, builder: Builder) -> Value:

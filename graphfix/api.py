@@ -51,6 +51,7 @@ def fix(
     verify: Literal["model", "none"] = "model",
     budget: int | None = None,
     strict: bool = False,
+    repair: str | Iterable[str] = (),
     progress: Callable[[Event], None] | None = None,
 ) -> FixResult:
     """Replace what engines refuse in a model by standard operators, confirm the result and write it.
@@ -63,7 +64,9 @@ def fix(
     what to check with: one dict of arrays by input name, a list of them, or the path of an ``.npz`` file with arrays
     named ``<input>``, or ``<set>/<input>`` (also ``<set>/in/<input>``) for several sets. ``rtol`` and ``atol``
     replace the tolerances of the output's dtype. ``budget`` is the largest new intermediate, in bytes, that a
-    rewrite may make. ``progress`` is called with an Event as stages begin and go on.
+    rewrite may make. ``repair`` names exporters' faults to repair where the model runs with them, so that its results
+    change: "lost-accumulate", "mask-alignment", "reshape-broadcast" (see `graphfix explain GF301`), or "all".
+    ``progress`` is called with an Event as stages begin and go on.
 
     Raises a subclass of GraphfixError when there is nothing to return: InputError and UsageError for bad input and
     options, LossyExportError, UnsupportedError, and NotConfirmedError when the result does not agree with the input.
@@ -74,7 +77,10 @@ def fix(
         if progress is not None:
             progress(pipeline.Event(stage, message, done, total))
 
-    chosen, skipped = _pass_names(only, "only"), _pass_names(skip, "skip")
+    chosen, skipped, repairs = _pass_names(only, "only"), _pass_names(skip, "skip"), _repair_names(repair)
+    both = next((name for name in repairs if name in skipped), None)
+    if both is not None and repair != "all":
+        raise UsageError(f"{both} is to be skipped and to be repaired: leave out one of the two")
     _check_opset(opset)
     _check_numbers(rtol=rtol, atol=atol, budget=budget)
     if verify not in ("model", "none"):
@@ -101,6 +107,7 @@ def fix(
         verify=verify,
         budget=budget,
         strict=strict,
+        repair=repairs,
     )
     load_seconds = time.perf_counter() - start
     tell("load", f"read {source or 'the model'}: {len(loaded.model.graph.node)} nodes", 1, 1)
@@ -161,6 +168,25 @@ def _pass_names(given: str | Iterable[str], option: str) -> tuple[str, ...]:
         if known is None:
             near = suggest(name, [word for p in passes for word in (p.name, p.code)])
             raise UsageError(f"{option}: there is no pass {name!r}; {near} (`graphfix passes` lists them)")
+        found.append(known.name)
+    return tuple(dict.fromkeys(found))
+
+
+def _repair_names(given: str | Iterable[str]) -> tuple[str, ...]:
+    """The names of the passes that change results, as asked for: by name, with or without "repair-", code, or "all"."""
+    from graphfix.pass_base import Safety
+
+    names = (given,) if isinstance(given, str) else tuple(given)
+    repairs = [p for p in load_passes() if p.safety is Safety.CHANGES_RESULT] if names else []
+    found: list[str] = []
+    for name in names:
+        if name.strip().casefold() == "all":
+            found += [p.name for p in repairs]
+            continue
+        known = find_pass(name, repairs) or find_pass(f"repair-{name.strip()}", repairs)
+        if known is None:
+            near = suggest(name, [*(p.name.removeprefix("repair-") for p in repairs), "all"])
+            raise UsageError(f"repair: there is no repair {name!r}; {near}")
         found.append(known.name)
     return tuple(dict.fromkeys(found))
 

@@ -137,6 +137,31 @@ class Builder:
         self._emitted[key] = output
         return output
 
+    def copy(self, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
+        """Add a node that does with other inputs what a node of the model does; returns its outputs.
+
+        Their shapes are not known, unless stated with ``facts.set_shape``.
+        """
+        name = self.scope.model.fresh(f"{self._prefix}/{self._count}")
+        self._count += 1
+        proto = onnx.NodeProto()
+        proto.CopyFrom(node.proto)
+        proto.name = name
+        del proto.input[:], proto.output[:]
+        proto.input.extend(i.name if i is not None else "" for i in inputs)
+        names = [self.scope.model.fresh(f"{name}.{i}") if o.name else "" for i, o in enumerate(node.outputs)]
+        proto.output.extend(names)
+        entry = proto.metadata_props.add()
+        entry.key, entry.value = PASS_METADATA_KEY, self._code
+        outputs: list[Value] = [Tensor(n, o.dtype, None) for n, o in zip(names, node.outputs, strict=True)]
+        added = Node(proto, dict(node.attrs), [i if i is not None else Tensor("") for i in inputs], outputs)
+        self.scope.model.adopt(added, self.scope)
+        for output in outputs:
+            if output.name:
+                self.scope.tensors[output.name] = output
+        self.nodes.append(added)
+        return outputs
+
     def constant(self, array: Any, dtype: int = INT64) -> Value:
         """A constant of an ONNX element type; equal constants of a scope are shared."""
         bfloat16 = dtype == TensorProto.BFLOAT16
@@ -179,10 +204,11 @@ class Builder:
         """Drop nodes that were emitted on the way and are not needed for the result."""
         kept: list[Node] = []
         for node in reversed(self.nodes):
-            if node.outputs[0] is result or node.outputs[0].outputs:
+            if any(o is result or o.outputs for o in node.outputs):
                 kept.append(node)
                 continue
-            self.scope.tensors.pop(node.outputs[0].name, None)
+            for output in node.outputs:
+                self.scope.tensors.pop(output.name, None)
             node.inputs.clear()
             node.outputs.clear()
         self.nodes = kept[::-1]
@@ -195,7 +221,8 @@ class Builder:
     def abort(self) -> None:
         """Take back everything that was emitted."""
         for node in self.nodes:
-            self.scope.tensors.pop(node.outputs[0].name, None)
+            for output in node.outputs:
+                self.scope.tensors.pop(output.name, None)
             node.inputs.clear()
             node.outputs.clear()
         self.nodes = []
@@ -249,17 +276,25 @@ class Builder:
     # ---- layout ----------------------------------------------------------------------------------------------------
 
     def reshape(self, x: Value, sizes: Sequence[Size], shape: Sequence[Expr]) -> Value:
-        """Reshape to explicit sizes (no 0 or -1 tricks, which fail on empty tensors). ``shape`` are the same sizes."""
+        """Reshape to explicit sizes, right for empty tensors too. ``shape`` are the same sizes.
+
+        In a target shape 0 means "as it was there" below opset 14, and -1 cannot be told beside a 0.
+        """
         if tuple(shape) == self.facts.shape(x):
             return x
         known = self._small_constant(x)
         if known is not None and all(isinstance(s, int) for s in sizes):
             return self.constant(known.reshape([s for s in sizes if isinstance(s, int)]), x.dtype)
         if product(tuple(shape)).constant == 0:
-            return self.filled(0, x.dtype, sizes, shape)  # 0 in a target shape means something else to Reshape
-        target = self.vector(sizes)
-        attrs = {"allowzero": 1} if self.opset >= 14 and not isinstance(target, Constant) else None
-        return self.emit("Reshape", [x, target], attrs, x.dtype, shape)
+            return self.filled(0, x.dtype, sizes, shape)
+        runtime = [i for i, s in enumerate(sizes) if not isinstance(s, int)]
+        if len(runtime) == 1:
+            target = self.vector([-1 if i in runtime else s for i, s in enumerate(sizes)])
+            return self.emit("Reshape", [x, target], None, x.dtype, shape)
+        if runtime and self.opset < 14:
+            return self.split_axis(self.merge_axes(x, 0, self.rank(x)), 0, sizes, shape)
+        attrs = {"allowzero": 1} if runtime else None
+        return self.emit("Reshape", [x, self.vector(sizes)], attrs, x.dtype, shape)
 
     def filled(self, value: Any, dtype: int | None, sizes: Sequence[Size], shape: Sequence[Expr]) -> Value:
         """A tensor of one value."""
@@ -310,36 +345,52 @@ class Builder:
             return x
         if not count:
             return self.insert_axes(x, [first])
-        if (first, count) == (0, self.rank(x)) and product(self.dims(x)).constant is None:
-            # -1 alone is right for empty tensors too.
-            return self.emit("Reshape", [x, self.constant([-1])], None, x.dtype, [product(self.dims(x))])
         shape, rank = self.dims(x), self.rank(x)
-        after = range(first + count, rank)
         merged = product(shape[first : first + count])
-        sizes = [*(self.size(x, a) for a in range(first)), self.sizes(x, range(first, first + count))]
-        if not self._zero_copies(shape):
-            sizes += [self.size(x, a) for a in after]
-            return self.reshape(x, sizes, [*shape[:first], merged, *shape[first + count :]])
-        # Axes of size 1 keep the others where they are: a size that turns out to be 0 then copies itself. (Only where
-        # one of the flattened sizes is 0 and the first is not does this fail, when the model runs.)
-        sizes += [*[1] * (count - 1), *(self.size(x, a) for a in after)]
-        kept = self.reshape(x, sizes, [*shape[:first], merged, *[ONE] * (count - 1), *shape[first + count :]])
-        return self.drop_axes(kept, range(first + 1, first + count))
+        result = [*shape[:first], merged, *shape[first + count :]]
+        if count == rank and merged.constant is None:
+            return self.emit("Reshape", [x, self.constant([-1])], None, x.dtype, result)
+        if first == 0 and count == rank - 1 and merged.constant is None:
+            return self.emit("Flatten", [x], {"axis": count}, x.dtype, result)
+        sizes = [self.size(x, a) for a in range(rank)]
+        total = self.sizes(x, range(first, first + count))
+        return self.reshape(x, [*sizes[:first], total, *sizes[first + count :]], result)
 
     def split_axis(self, x: Value, axis: int, sizes: Sequence[Size], shape: Sequence[Expr]) -> Value:
         """Undo `merge_axes`: give one axis the sizes (and symbolic shape) of several."""
         if len(sizes) == 1:
             return x
         before, rank = self.dims(x), self.rank(x)
-        if self._zero_copies((*before, *shape)):
-            x = self.insert_axes(x, range(axis + 1, axis + len(sizes)))
-        outer = [self.size(x, a) for a in range(axis)]
-        inner = [self.size(x, a) for a in range(self.rank(x) - (rank - axis - 1), self.rank(x))]
-        return self.reshape(x, [*outer, *sizes, *inner], [*before[:axis], *shape, *before[axis + 1 :]])
+        result = [*before[:axis], *shape, *before[axis + 1 :]]
+        whole = [*(self.size(x, a) for a in range(axis)), *sizes, *(self.size(x, a) for a in range(axis + 1, rank))]
+        if self.opset >= 14 or sum(not isinstance(s, int) for s in whole) < 2:
+            return self.reshape(x, whole, result)
+        # Gather by indices of the new shape: right even if one of the sizes turns out to be 0.
+        numbers = self._row_major(sizes, shape)
+        maker: Any = x.inputs[0] if x.inputs else None
+        if (
+            maker in self.nodes
+            and maker.op == "Gather"
+            and maker.attrs["axis"] == axis
+            and self.rank(maker.inputs[1]) == 1
+        ):
+            x, numbers = maker.inputs[0], self.gather(maker.inputs[1], numbers, 0)
+        split = self.gather(x, numbers, axis)
+        self.facts.set_shape(split, tuple(result))
+        return split
 
-    def _zero_copies(self, shape: Sequence[Expr]) -> bool:
-        """Whether a size may turn out to be 0, which in a target shape below opset 14 means: as it was there."""
-        return self.opset < 14 and any(d.constant is None for d in shape)
+    def _row_major(self, sizes: Sequence[Size], shape: Sequence[Expr]) -> Value:
+        """0, 1, 2, ... in this shape."""
+        total: Value | None = None
+        stride: Size = 1
+        for axis in reversed(range(len(sizes))):
+            steps = self.insert_axes(self.arange(sizes[axis], shape[axis]), range(1, len(sizes) - axis))
+            if total is not None:
+                steps = self.binary("Mul", steps, self.constant(stride) if isinstance(stride, int) else stride)
+            total = steps if total is None else self.binary("Add", steps, total)
+            stride = self.times(stride, sizes[axis])
+        assert total is not None
+        return total
 
     def expand(self, x: Value, sizes: Sequence[Size], shape: Sequence[Expr]) -> Value:
         """Broadcast to exactly this shape."""
@@ -458,17 +509,41 @@ class Builder:
         through a type that holds them. There is none for uint64 (see WHERE_TYPES).
         """
         self.require(9, "Where")
-        dtype = yes.dtype
+        dtype = yes.dtype if yes.dtype is not None else no.dtype
         assert dtype is not None
         if dtype == BOOL:
-            chosen = self.binary("And", condition, yes)
-            other = self.binary("And", self.unary("Not", condition), no)
-            return self.binary("Or", chosen, other)
+            return self._where_bool(condition, yes, no)
         if dtype in _WHERE_THROUGH:
             wide = _WHERE_THROUGH[dtype]
             return self.cast(self.where(condition, self.cast(yes, wide), self.cast(no, wide)), dtype)
         shape = self.broadcast_shape(condition, yes, no)
         return self.emit("Where", [condition, yes, no], None, dtype, shape)
+
+    def _where_bool(self, condition: Value, yes: Value, no: Value) -> Value:
+        rank = max(self.rank(t) for t in (condition, yes, no))
+
+        def known(side: Value, other: Value) -> bool | None:
+            """The one constant value of a side that has no part in the shape of the result."""
+            plain = all(d == ONE for d in self.dims(side)) and max(self.rank(condition), self.rank(other)) == rank
+            value = self.facts.scalar(side) if plain else None
+            return None if value is None else bool(value)
+
+        if_true, if_false = known(yes, no), known(no, yes)
+        if if_true is not None and if_false is not None and self.rank(condition) < rank:
+            if_false = None
+        if if_true is not None and if_false is not None and if_true != if_false:
+            return condition if if_true else self.unary("Not", condition)
+        if if_true is not None:
+            if if_true:
+                return self.binary("Or", condition, no)
+            return self.binary("And", self.unary("Not", condition), no)
+        if if_false is not None:
+            if not if_false:
+                return self.binary("And", condition, yes)
+            return self.binary("Or", self.unary("Not", condition), yes)
+        chosen = self.binary("And", condition, yes)
+        other = self.binary("And", self.unary("Not", condition), no)
+        return self.binary("Or", chosen, other)
 
     def add(self, a: Value, b: Value) -> Value:
         """The sum in the type of ``a``, wrapping as integers do; logical or for bool."""
@@ -481,12 +556,19 @@ class Builder:
         extremum = op in ("Min", "Max")
         wide = _COMPUTED_AS.get(dtype)
         if extremum and dtype == TensorProto.FLOAT16:
-            wide = TensorProto.FLOAT  # ONNX Runtime's float16 kernels lose NaN
+            wide = TensorProto.FLOAT  # ReduceMin and ReduceMax are made in float as well
         if extremum and (wide or dtype) not in FLOATS:
             self.require(12, f"{op} on integers")
         if wide is not None and (extremum or self.opset < 14 or dtype == TensorProto.BFLOAT16):
-            return self.cast(self.binary(op, self.cast(a, wide), self.cast(b, wide)), dtype)
-        return self.binary(op, a, b)
+            return self.cast(self.arithmetic(op, self.cast(a, wide), self.cast(b, wide)), dtype)
+        if not extremum or dtype not in FLOATS:
+            return self.binary(op, a, b)
+        # Min and Max of ONNX Runtime may lose NaN.
+        either = self.binary("Or", self.is_nan(a), self.is_nan(b))
+        return self.where(either, self.constant(np.nan, dtype), self.binary(op, a, b))
+
+    def is_nan(self, x: Value) -> Value:
+        return self.emit("IsNaN", [x], None, BOOL, self.dims(x))
 
     def iota(self, tensor: Value, axes: Sequence[int], dtype: int = INT64) -> Value:
         """``arange(n)`` for the (merged) size n of a tensor along some axes: constant where the size is."""

@@ -95,6 +95,12 @@ class NamedShape(click.ParamType):
 @click.argument("output", metavar="OUT")
 @click.option("--only", multiple=True, metavar="PASS", help="Run only this pass (name or code). May be repeated.")
 @click.option("--skip", multiple=True, metavar="PASS", help="Do not run this pass. May be repeated.")
+@click.option(
+    "--repair",
+    multiple=True,
+    metavar="NAME|all",
+    help="Repair this fault of the exporter, though results change: lost-accumulate, mask-alignment. May be repeated.",
+)
 @click.option("--opset", type=Opset(), metavar="N|keep", help="Convert to opset N, or forbid any change of opset.")
 @click.option(
     "--input-shape",
@@ -268,6 +274,7 @@ class _Run:
                 verify=options["verify"],
                 budget=options["budget"],
                 strict=options["strict"],
+                repair=options["repair"],
                 progress=progress,
             )
         return result.report, result.ok

@@ -159,6 +159,10 @@ class Facts:
             self._shapes[tensor] = self._find_shape(tensor)
         return self._shapes[tensor]
 
+    def opset_of(self, node: Node) -> int:
+        """The opset of the scope that a node is in."""
+        return self._model.scope_of(node).opset
+
     def set_shape(self, tensor: Value, shape: tuple[Expr, ...]) -> None:
         """State the shape of a tensor that was just made."""
         self._shapes[tensor] = shape
@@ -166,6 +170,9 @@ class Facts:
     def _find_shape(self, tensor: Value) -> tuple[Expr, ...] | None:
         declared = tensor.shape
         unknown = declared is None or any(_is_unknown(d) for d in declared)
+        known = self.const(tensor) if unknown else None
+        if known is not None:
+            return tuple(Expr.of(d) for d in known.shape)
         derived = self._derive_shape(tensor) if unknown and tensor.inputs else None
         if declared is None:
             return derived
@@ -433,6 +440,24 @@ class Facts:
         values = np.array([e.constant for e in known], onnx.helper.tensor_dtype_to_np_dtype(tensor.dtype))
         return values if tensor.shape else values.reshape(())
 
+    def uniform(self, tensor: Value) -> np.ndarray | None:
+        """The one value that all elements of a tensor have, to the bit, as a 0-d array."""
+        while True:
+            known = self.const(tensor)
+            if known is not None:
+                first = known.reshape(-1)[:1]
+                alike = known.size > 0 and known.tobytes() == first.tobytes() * known.size
+                return first.reshape(()) if alike else None
+            node: Any = tensor.inputs[0] if tensor.inputs else None
+            if node is None or not node.standard:
+                return None
+            if node.op == "ConstantOfShape":
+                fill = node.attrs.get("value")
+                return onnx.numpy_helper.to_array(fill).reshape(()) if fill is not None else np.zeros((), np.float32)
+            if node.op not in ("Expand", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Transpose", "Flatten", "Tile"):
+                return None
+            tensor = node.inputs[0]
+
     # ---- integer vectors -----------------------------------------------------------------------------------------
 
     def ints(self, tensor: Value) -> tuple[Expr, ...] | None:
@@ -557,6 +582,9 @@ class Facts:
 
     def ramp(self, tensor: Value) -> Ramp | None:
         """The tensor as a sliced ``arange`` along one axis, when it is one."""
+        known = self.const(tensor) if tensor.dtype in INTEGERS else None
+        if known is not None:
+            return _constant_ramp(known)
         node: Any = tensor.inputs[0] if tensor.inputs else None
         if node is None or tensor.dtype not in INTEGERS | {None}:
             return None
@@ -651,6 +679,14 @@ class Facts:
         if node.op == "Where":
             return self.nonnegative(node.inputs[1]) and self.nonnegative(node.inputs[2])
         return False
+
+
+def _constant_ramp(array: np.ndarray) -> Ramp | None:
+    """``arange(n)`` along one axis as a Ramp."""
+    long = [i for i, n in enumerate(array.shape) if n != 1]
+    if len(long) != 1 or not (array.reshape(-1) == np.arange(array.size)).all():
+        return None
+    return Ramp(Expr.of(array.size), 0, None, 1, long[0])
 
 
 def _is_unknown(dim: Any) -> bool:

@@ -95,7 +95,8 @@ class Scope:
     """One graph of the model: the main graph, the body of an If/Loop/Scan node, or a local function.
 
     ``nodes`` are in file order. ``outer`` is the scope whose names are visible here (None for the main graph and for
-    functions). ``opset`` is the version of the default domain.
+    functions). ``opset`` is the version of the default domain. ``lifted`` maps masks to the tensors that were
+    computed on all rows in place of packed ones (see `graphfix.row_region`).
     """
 
     def __init__(self, model: Model, proto: onnx.GraphProto | onnx.FunctionProto, outer: Scope | None, path: str):
@@ -109,6 +110,7 @@ class Scope:
         self.tensors: dict[str, Value] = {}
         self.opset = opset_of(proto if isinstance(proto, onnx.FunctionProto) else model.proto)
         self.constants: dict[tuple[int, tuple[int, ...], bytes], Value] = {}
+        self.lifted: dict[Value, dict[Value, Value]] = {}
         self._spliced: dict[Node, list[Node]] = {}
         self._removed: set[Node] = set()
         self._new_initializers: list[TensorProto] = []

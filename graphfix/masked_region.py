@@ -16,7 +16,7 @@ from graphfix.index_write import IndexWrite, Mask
 from graphfix.lowering.combine import combine
 from graphfix.symbolic import ONE, Expr
 
-_LIFTED = frozenset(
+LIFTED = frozenset(
     [
         "Abs",
         "Acos",
@@ -157,7 +157,7 @@ def _walk(
             return False
         order.append(node)
         return True
-    if not node.standard or node.op not in _LIFTED or len(node.outputs) != 1:
+    if not node.standard or node.op not in LIFTED or len(node.outputs) != 1:
         return False
     if node.op in ("Div", "Pow") and tensor.dtype not in FLOATS:
         return False

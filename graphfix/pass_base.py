@@ -20,13 +20,14 @@ from graphfix.lowering.base import Context
 from graphfix.lowering.choose import choose
 from graphfix.lowering.paired_mask import unpack
 from graphfix.masked_region import find_region
+from graphfix.row_region import find_row_region
 from graphfix.selection import Group, PairedMask, Unresolvable, resolve
 from graphfix.symbolic import product
 
 
 class Safety(enum.Enum):
     """EXACT passes keep every result. CONDITIONAL ones do so under a condition that they prove for each node.
-    CHANGES_RESULT passes repair an exporter's fault and run only when asked to."""
+    CHANGES_RESULT passes repair an exporter's fault: see `Repair`."""
 
     EXACT = "exact"
     CONDITIONAL = "conditional"
@@ -47,6 +48,19 @@ class Refusal:
     """The node is one the pass is for, but it cannot be rewritten; ``reason`` goes to the report."""
 
     reason: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a `Repair` found: a node that hardly does what the author of the model wrote.
+
+    ``reason`` says what is wrong, for the report; ``match`` is what `rewrite` needs. ``runs`` is False only when the
+    graph cannot run as it is (but for sizes that happen to coincide) and one reading of the node makes it run.
+    """
+
+    reason: str
+    match: Any
+    runs: bool
 
 
 @dataclass(frozen=True)
@@ -81,6 +95,21 @@ class Pass(ABC):
         return node.op
 
 
+class Repair(Pass):
+    """A pass that undoes a fault of an exporter, so that the graph computes something else than before.
+
+    Repairs run before all other passes, on the model as it was given. What `match` finds is always reported. It is
+    repaired unasked when the graph cannot run as it is; a fault in a graph that runs is a suspicion, repaired only when
+    the pass was asked for (by its name without ``repair-``).
+    """
+
+    safety = Safety.CHANGES_RESULT
+    asked = False
+
+    @abstractmethod
+    def match(self, node: Node, site: Site) -> Fault | Refusal | None: ...
+
+
 class IndexWritePass(Pass):
     """A pass whose match is an IndexWrite: all of them share their lowerings."""
 
@@ -98,7 +127,7 @@ def lower(write: IndexWrite, builder: Builder, site: Site) -> Rewrite | Refusal:
     if len(write.index) == 1 and isinstance(write.index[0], Along):
         written = lower_along(write, builder, site.context)
         return Refusal(written) if isinstance(written, str) else Rewrite(*written)
-    region = find_region(write, site.facts)
+    region = find_region(write, site.facts) or find_row_region(write, site.facts)
     if region is not None:
         return Rewrite(region.emit(builder), "mask_where")
     try:

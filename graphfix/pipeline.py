@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -18,13 +18,14 @@ from graphfix.errors import LossyExportError, NotConfirmedError, UnsupportedErro
 from graphfix.facts import Facts
 from graphfix.graph import Model, Node, Scope, attributes_of
 from graphfix.lowering.base import Context
-from graphfix.pass_base import Pass, Refusal, Rewrite, Safety, Site
+from graphfix.pass_base import Fault, Pass, Refusal, Repair, Rewrite, Safety, Site
 from graphfix.report import Left, Replacement, Report, Verification
 
 if TYPE_CHECKING:
     from numpy import ndarray
 
 MOST_ROUNDS = 20
+MOST_NOTES = 12
 REMOVED_OPERATORS = ("ATen", "DynamicSlice")
 
 
@@ -53,6 +54,7 @@ class Options:
     verify: Literal["model", "none"] = "model"
     budget: int | None = None
     strict: bool = False
+    repair: tuple[str, ...] = ()
 
 
 def run(
@@ -82,8 +84,10 @@ class _Run:
         self.options = options
         self.tell = progress or (lambda event: None)
         self.report = Report(versions=_versions())
-        self.passes = _selected(options)
+        self.repairs, self.passes = _selected(options)
         self.refused: dict[tuple[str, str], Left] = {}
+        self.suspected: dict[tuple[str, str, str], str] = {}
+        self.reference = loaded.model
         self.model = loaded.model
         self.fallback: _Fallback | None = None
 
@@ -96,7 +100,8 @@ class _Run:
         self.model = onnx.ModelProto()
         self.model.CopyFrom(original)
         with self.stage("passes", "replacing index writes"):
-            self.run_passes()
+            self.run_repairs()
+            self.run_passes(self.passes)
             self.refuse_remaining()
         if self.options.simplify and self.refused and _loadable(self.model):
             self.run_passes_simplified()
@@ -119,18 +124,34 @@ class _Run:
         report.nodes_after = count_nodes(self.model)
         report.size_after = model_io.model_size(self.model)
         if self.options.verify == "model":
-            with self.stage("verify", "comparing with the input model"):
+            with self.stage("verify", f"comparing with {self.against}"):
                 self.confirm()
         return self.model, report
 
     # ---- passes ----------------------------------------------------------------------------------------------------
 
-    def run_passes(self) -> None:
+    @property
+    def against(self) -> str:
+        """What the fixed model is compared with."""
+        return "the input model" if self.reference is self.loaded.model else "the input model as repaired"
+
+    def run_repairs(self) -> None:
+        """Undo exporters' faults. The model that was given plus these repairs is what the result must agree with."""
+        self.run_passes(self.repairs)
+        if self.report.replacements:
+            self.reference = onnx.ModelProto()
+            self.reference.CopyFrom(self.model)
+        notes = list(self.suspected.values())
+        self.report.notes += notes[:MOST_NOTES]
+        if len(notes) > MOST_NOTES:
+            self.report.notes.append(f"suspected exporter fault: {len(notes) - MOST_NOTES} more nodes like these")
+
+    def run_passes(self, passes: Sequence[Pass]) -> None:
         may_raise = self.options.opset != "keep" and (self.options.opset is not None or not _loadable(self.model))
         for _ in range(MOST_ROUNDS):
             changed = False
             view = self.view()
-            for rewrite in self.passes:
+            for rewrite in passes:
                 try:
                     self.run_pass(rewrite, view, may_raise)
                 except OpsetTooLow as low:
@@ -153,7 +174,7 @@ class _Run:
         plain, refused, replaced = self.model, dict(self.refused), len(self.report.replacements)
         self.model = outcome.model
         with self.stage("passes", "replacing index writes"):
-            self.run_passes()
+            self.run_passes(self.passes)
         if len(self.report.replacements) == replaced:
             self.model, self.refused = plain, refused
             return
@@ -179,6 +200,13 @@ class _Run:
         if isinstance(match, Refusal):
             self.refuse(rewrite, node, site.scope, match.reason)
             return
+        fault = match if isinstance(match, Fault) else None
+        if fault is not None:
+            if fault.runs and rewrite.name not in self.options.repair:
+                self.suspect(rewrite, node, site.scope, fault)
+                return
+            match = fault.match
+        place = _place(rewrite, node, site.scope)
         builder = Builder(site.scope, node, site.facts, rewrite.name, rewrite.code)
         label, output, operator = node.name, node.outputs[0].name, rewrite.operator(node)
         try:
@@ -195,6 +223,9 @@ class _Run:
             return
         builder.finish(result.result)
         self.record(rewrite, label, output, operator, site.scope, builder, result)
+        if fault is not None:
+            meant = "results are meant to change: " if fault.runs else "the input model cannot run as it is: "
+            self.report.warnings.append(f"{meant}{rewrite.name} at {place}: {fault.reason}")
 
     def record(
         self, rewrite: Pass, label: str, output: str, operator: str, scope: Scope, builder: Builder, result: Rewrite
@@ -213,11 +244,20 @@ class _Run:
 
     def refuse(self, rewrite: Pass, node: Node, scope: Scope, reason: str) -> None:
         output = next((o.name for o in node.outputs if o.name), "")
-        left = Left(rewrite.code, node.name, output, rewrite.operator(node), scope.path, reason, rewrite.asked)
+        asked = rewrite.asked or rewrite.name in self.options.repair
+        left = Left(rewrite.code, node.name, output, rewrite.operator(node), scope.path, reason, asked)
         known = self.refused.get((scope.path, output))
         # What an ATen node was kept as (a scatter with a reason) is said once, in the words of the first pass.
         if known is None or known.asked:
             self.refused[scope.path, output] = left
+
+    def suspect(self, rewrite: Pass, node: Node, scope: Scope, fault: Fault) -> None:
+        """Report a fault that is not repaired, once."""
+        key = (rewrite.code, scope.path, next((o.name for o in node.outputs if o.name), ""))
+        self.suspected[key] = (
+            f"suspected exporter fault at {_place(rewrite, node, scope)}: {fault.reason}; "
+            f"to repair it: --repair {rewrite.name.removeprefix('repair-')}"
+        )
 
     def raise_opset(self, low: OpsetTooLow) -> None:
         wanted = self.options.opset if isinstance(self.options.opset, int) else 0
@@ -298,12 +338,13 @@ class _Run:
             input_shapes=self.options.input_shapes,
             rtol=self.options.rtol,
             atol=self.options.atol,
+            against=self.against,
         )
 
         def count(done: int, total: int) -> None:
-            self.tell(Event("verify", "comparing with the input model", done, total))
+            self.tell(Event("verify", f"comparing with {self.against}", done, total))
 
-        return check_model(self.loaded.model, candidate, base_dir=self.loaded.base_dir, options=options, progress=count)
+        return check_model(self.reference, candidate, base_dir=self.loaded.base_dir, options=options, progress=count)
 
     @contextmanager
     def stage(self, name: str, message: str) -> Iterator[None]:
@@ -394,14 +435,20 @@ def _owner(operator: str) -> type[Pass] | None:
     return next((p for p in load_passes() if p.name == wanted), None)
 
 
-def _selected(options: Options) -> list[Pass]:
-    passes = [p for p in load_passes() if p.safety is not Safety.CHANGES_RESULT]
-    if options.only:
-        passes = [p for p in passes if p.name in options.only]
+def _place(rewrite: Pass, node: Node, scope: Scope) -> str:
+    return f"{rewrite.operator(node)} {_where(node.proto, scope.path)}"
+
+
+def _selected(options: Options) -> tuple[list[Pass], list[Pass]]:
+    """The passes that change results, and the others. The former take part when asked for, or know when they may."""
+    known = load_passes()
+    passes = [p for p in known if not options.only or p.name in (*options.only, *options.repair)]
     passes = [p for p in passes if p.name not in options.skip]
     if not passes:
         raise UsageError("only and skip leave no pass to run")
-    return [p() for p in passes]
+    changing = [p for p in passes if p.safety is Safety.CHANGES_RESULT]
+    repairs = [p for p in changing if p.name in options.repair or issubclass(p, Repair)]
+    return [p() for p in repairs], [p() for p in passes if p not in changing]
 
 
 def _versions() -> dict[str, str]:

@@ -278,7 +278,7 @@ def as_span(tensor: Value, extent: Expr, facts: Facts) -> Full | Span | None:
         return Full() if ramp.whole else Span(ramp.start, ramp.stop)
     value = facts.const(tensor)
     if value is None:
-        return None
+        return _from_end(tensor, extent, facts)
     flat = [int(v) for v in value.reshape(-1)]
     if not flat:
         return Span(0, 0)
@@ -297,6 +297,17 @@ def as_span(tensor: Value, extent: Expr, facts: Facts) -> Full | Span | None:
     return Span(start, None if last == -1 else last + 1)
 
 
+def _from_end(tensor: Value, extent: Expr, facts: Facts) -> Span | None:
+    """A single index that is computed as the axis's size less a constant, as ``x.shape[-1] - 1``."""
+    known = facts.ints(tensor)
+    if known is None or len(known) != 1:
+        return None
+    distance = (extent - known[0]).constant
+    if distance is None or distance < 1:
+        return None
+    return Span(-distance, None if distance == 1 else 1 - distance)
+
+
 def _match_values(values: Value, shape: tuple[Expr, ...], facts: Facts) -> tuple[Value, tuple[int | None, ...]]:
     """Which dimension of the selection each axis of the values runs along, and the values without needless Expands.
 
@@ -306,9 +317,8 @@ def _match_values(values: Value, shape: tuple[Expr, ...], facts: Facts) -> tuple
     its order. Where both readings hold they are the same. When the result has an entry for each dimension of the
     selection but the values have another rank or other sizes, they are to be reshaped to it.
     """
-    uniform = _uniform_source(values, facts)
-    if uniform is not None:
-        return uniform, (None,) * (facts.rank(uniform) or 0)
+    if facts.uniform(values) is not None:
+        return values, (None,) * (facts.rank(values) or 0)
     value_shape = facts.shape(values)
     if value_shape is None:
         inner, dims = _strip_expands(values, None, facts)
@@ -327,18 +337,6 @@ def _match_values(values: Value, shape: tuple[Expr, ...], facts: Facts) -> tuple
         raise Unresolvable(f"values and selection do not fit: {sizes}")
     inner, inner_dims = _strip_expands(values, dims, facts)
     return inner, inner_dims if inner_dims is not None else dims
-
-
-def _uniform_source(values: Value, facts: Facts) -> Value | None:
-    """A constant whose elements are all alike (to the bit), behind any number of Expand nodes: a scalar, in effect."""
-    while True:
-        constant = facts.const(values)
-        if constant is not None and constant.size:
-            first = constant.reshape(-1)[0]
-            return values if constant.tobytes() == first.tobytes() * constant.size else None
-        if not values.inputs or not values.inputs[0].is_op("Expand"):
-            return None
-        values = values.inputs[0].inputs[0]
 
 
 def _broadcast_dims(values: tuple[Expr, ...], shape: tuple[Expr, ...], proved: bool) -> tuple[int | None, ...] | None:

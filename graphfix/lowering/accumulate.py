@@ -126,8 +126,7 @@ def reduce_matching(reduction: Reduction, match: Value, values: Value, axis: int
     total = builder.reduce(REDUCE_OPERATORS[reduction], builder.where(match, values, nothing), [axis])
     if wide in FLOATS and reduction in (Reduction.MIN, Reduction.MAX):
         # ReduceMin and ReduceMax of ONNX Runtime may lose NaN.
-        nan = builder.emit("IsNaN", [values], None, BOOL, builder.dims(values))
-        nan = builder.cast(builder.binary("And", match, nan), INT32)
+        nan = builder.cast(builder.binary("And", match, builder.is_nan(values)), INT32)
         met = builder.binary("Greater", builder.reduce("ReduceMax", nan, [axis]), builder.constant(0, INT32), BOOL)
         total = builder.where(met, builder.constant(np.nan, wide), total)
     return builder.cast(total, dtype)
@@ -190,9 +189,9 @@ def _exact_product(match: Value, table: Value, dtype: int, builder: Builder) -> 
     if dtype not in FLOATS:
         return product(table)
     zero = builder.constant(0, dtype)
-    nan = builder.emit("IsNaN", [table], None, BOOL, builder.dims(table))
+    nan = builder.is_nan(table)
     # x - x is 0 for finite x and NaN for all others.
-    odd = builder.emit("IsNaN", [builder.binary("Sub", table, table)], None, BOOL, builder.dims(table))
+    odd = builder.is_nan(builder.binary("Sub", table, table))
     total = product(builder.where(odd, zero, table))
     positive = builder.binary("And", odd, builder.binary("Greater", table, zero, BOOL))
     negative = builder.binary("And", odd, builder.binary("Greater", zero, table, BOOL))

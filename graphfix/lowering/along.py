@@ -115,24 +115,13 @@ def _bound(builder: Builder, index: Value, axis: int) -> int | Value:
 
 def _uniform(values: Value, builder: Builder) -> Value | None:
     """The one value that all elements have, as a 0-d tensor."""
-    while values.inputs and values.inputs[0].is_op("Expand"):
-        values = values.inputs[0].inputs[0]
+    fill = builder.facts.uniform(values)
+    if fill is not None:
+        return builder.constant(fill, dtype_of(values))
     shape = builder.facts.shape(values)
-    known = builder.facts.const(values)
-    if known is not None and known.size and (known == known.reshape(-1)[0]).all():
-        return builder.constant(known.reshape(-1)[0], dtype_of(values))
-    if values.inputs and values.inputs[0].is_op("ConstantOfShape"):
-        fill = values.inputs[0].attrs.get("value")
-        return builder.constant(0 if fill is None else _only(fill), dtype_of(values))
     if shape is not None and all(d == ONE for d in shape):
         return builder.reshape(values, [], [])
     return None
-
-
-def _only(tensor: object) -> object:
-    import onnx
-
-    return onnx.numpy_helper.to_array(tensor).reshape(-1)[0]  # type: ignore[arg-type]
 
 
 def _write(

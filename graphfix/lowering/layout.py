@@ -46,9 +46,9 @@ def rows_of(selection: Selection, builder: Builder) -> Rows:
 def values_of(selection: Selection, builder: Builder) -> Value:
     """The values in the data's element type, as a 0-d tensor when all get the same one."""
     values = selection.values
-    known = builder.facts.const(values)
-    if known is not None and known.size and selection.uniform:
-        return builder.cast(builder.constant(known.reshape(-1)[0], dtype_of(values)), dtype_of(selection.data))
+    fill = builder.facts.uniform(values)
+    if fill is not None:
+        return builder.cast(builder.constant(fill, dtype_of(values)), dtype_of(selection.data))
     if selection.uniform and builder.rank(values):
         values = builder.reshape(values, [], [])
     elif selection.reshaped(builder.facts):

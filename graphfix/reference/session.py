@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
+from graphfix.reference.bool_where import without_bool_where
 from graphfix.reference.ort import OrtModel
 from graphfix.reference.program import Context, Program, holds_kernel
 from graphfix.reference.refusal import ReferenceRefusal
@@ -44,6 +45,7 @@ class ReferenceSession:
         self.outputs = [o.name for o in model.graph.output]
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._run: Callable[[Mapping[str, Array]], dict[str, Array]]
+        model = without_bool_where(model)
         if uses_kernels(model):
             model = _without_functions(model)
             program = Program(model.graph, Context(model, base_dir, optimise))

@@ -32,6 +32,7 @@ class VerifyOptions:
 
     ``inputs``: input sets to use instead of generated ones. ``input_shapes``: shapes of generated inputs.
     ``rtol``, ``atol``: instead of the defaults of graphfix.verify.compare. ``sets``: how many sets to generate.
+    ``against``: what to call the reference.
     """
 
     inputs: list[dict[str, np.ndarray[Any, Any]]] | None = None
@@ -40,6 +41,7 @@ class VerifyOptions:
     atol: float | None = None
     seed: int = 0
     sets: int = 4
+    against: str = "the input model"
 
 
 def check_model(
@@ -70,7 +72,8 @@ class _Check:
         self._base_dir = base_dir
         self._options = options
         self._progress = progress
-        self._result = Verification("failed")
+        self._against = self._options.against
+        self._result = Verification("failed", self._against)
         self._unstable: set[str] = set()
         self._optimise = False
 
@@ -81,9 +84,9 @@ class _Check:
         try:
             sets = self._reference_sets(reference)
         except ReferenceRefusal as refusal:
-            sets, reason = [], f"the input model could not be run: {refusal}"
+            sets, reason = [], f"{self._against} could not be run: {refusal}"
         else:
-            reason = "no inputs were found that the input model runs with"
+            reason = f"no inputs were found that {self._against} runs with"
             reason += f": {result.skipped[0].partition(': ')[2]}; give some with --inputs" if result.skipped else ""
         if not sets and not self._optimise:
             # Some exports run only once their constants have been folded: shapes declared in branches are wrong.
@@ -97,7 +100,7 @@ class _Check:
             return result
         result.sets = [s.describe() for s in sets]
         if all(name in self._unstable for name in sets[0].outputs) and sets[0].outputs:
-            result.detail = "every output of the input model differs from run to run, so that nothing can be compared"
+            result.detail = f"every output of {self._against} differs from run to run, so that nothing can be compared"
             return result
         differences: dict[str, list[Difference]] = {name: [] for name in sets[0].outputs if name not in self._unstable}
         problem = self._compare_all(candidate, sets, differences)
@@ -107,7 +110,7 @@ class _Check:
         notes = [problem] if problem else []
         if self._unstable:
             names = ", ".join(sorted(self._unstable))
-            notes.append(f"not compared, as the input model itself gives another result in each run: {names}")
+            notes.append(f"not compared, as {self._against} itself gives another result in each run: {names}")
         result.status = "failed" if problem else "confirmed"
         result.detail = "; ".join(notes)
         return result
@@ -154,7 +157,7 @@ class _Check:
         for found in search:
             sizes.add(tuple(found.sizes.get(s, 0) for s in search.symbols))
             yield found
-        self._result.skipped.extend(_skipped_lines(search.refused, search.symbols, sizes))
+        self._result.skipped.extend(_skipped_lines(search.refused, search.symbols, sizes, self._against))
 
     # --- the candidate
 
@@ -224,13 +227,15 @@ def _maker(make: Callable[[], Runner], fresh: bool) -> Callable[[], Runner]:
     return runner
 
 
-def _skipped_lines(refused: Mapping[str, str], symbols: Sequence[str], accepted: set[Any]) -> list[str]:
+def _skipped_lines(
+    refused: Mapping[str, str], symbols: Sequence[str], accepted: set[Any], against: str
+) -> list[str]:
     lines = [f"{shapes}: {reason}" for shapes, reason in refused.items()]
     if len(lines) > _MOST_SKIPPED:
         lines[_MOST_SKIPPED:] = [f"and {len(lines) - _MOST_SKIPPED} more sizes"]
     if symbols and len(accepted) == 1 and refused:
         sizes = ", ".join(f"{name}={size}" for name, size in zip(symbols, next(iter(accepted)), strict=True))
-        lines.insert(0, f"all sizes but {sizes}: the input model runs with no other that was tried")
+        lines.insert(0, f"all sizes but {sizes}: {against} runs with no other that was tried")
     return lines
 
 

@@ -1,10 +1,10 @@
 """``y[mask] = f(x[mask])`` with an f that works row by row: compute f on all rows, and let one Where take what counts.
 
 Spline flows and other decoders pick the rows inside a mask, run dozens or hundreds of nodes on them, and write the
-result back by the same mask. Reading by a mask needs NonZero, whose size depends on the data. When every node in between
-makes row i of its result from row i of its inputs alone, the nodes can as well run on all rows, flattened to one axis,
-and what the rows outside of the mask come to does not matter. Nothing may fail on them: indices are clamped, and
-integers are not divided.
+result back by the same mask. Reading by a mask needs NonZero, whose size depends on the data. When every node in
+between makes row i of its result from row i of its inputs alone, the nodes can as well run on all rows, flattened to
+one axis, and what the rows outside of the mask come to does not matter. Nothing may fail on them: indices are clamped,
+and integers are not divided.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from graphfix.symbolic import ONE, Expr, product
 
 _MOST_NODES = 4000
 _ROW_REDUCTIONS = frozenset(
-    [
+    {
         "ReduceL1",
         "ReduceL2",
         "ReduceLogSum",
@@ -33,7 +33,7 @@ _ROW_REDUCTIONS = frozenset(
         "ReduceProd",
         "ReduceSum",
         "ReduceSumSquare",
-    ]
+    }
 )
 
 

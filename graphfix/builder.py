@@ -170,11 +170,15 @@ class Builder:
         key = (dtype, values.shape, values.tobytes())
         if key in self.scope.constants:
             return self.scope.constants[key]
+        if self.scope.is_function or self.scope.model.proto.ir_version < 4:
+            # Functions have no initializers, and up to IR version 3 each of them has to be an input as well.
+            if ("Constant", key) not in self._emitted:
+                tensor = onnx.helper.make_tensor("", dtype, values.shape, values.tobytes(), raw=True)
+                shape = tuple(Expr.of(d) for d in values.shape)
+                self._emitted["Constant", key] = self.emit("Constant", [], {"value": tensor}, dtype, shape)
+            return self._emitted["Constant", key]
         name = self.scope.model.fresh(f"{self._prefix}/c{len(self.scope.constants)}")
         proto = onnx.helper.make_tensor(name, dtype, values.shape, values.tobytes(), raw=True)
-        if self.scope.is_function:
-            shape = tuple(Expr.of(d) for d in values.shape)
-            return self.emit("Constant", [], {"value": proto}, dtype, shape)
         value = Constant(proto)
         self.scope.add_initializer(value, key)
         self._own_constants.append(value)

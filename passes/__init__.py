@@ -15,6 +15,7 @@ from graphfix.passes.aten_scatter_reduce import AtenScatterReduce
 from graphfix.passes.dynamic_slice import DynamicSlice
 from graphfix.passes.repair_lost_accumulate import RepairLostAccumulate
 from graphfix.passes.repair_mask_alignment import RepairMaskAlignment
+from graphfix.passes.repair_mask_column import RepairMaskColumn
 from graphfix.passes.repair_reshape_broadcast import RepairReshapeBroadcast
 from graphfix.passes.repair_where_bool import RepairWhereBool
 from graphfix.passes.scatter_elements import ScatterElements
@@ -24,9 +25,10 @@ from graphfix.passes.span_chain import SpanChain
 from graphfix.pass_base import Pass
 
 PASSES: tuple[type[Pass], ...] = (
-    RepairLostAccumulate,
     RepairMaskAlignment,
+    RepairMaskColumn,
     RepairReshapeBroadcast,
+    RepairLostAccumulate,
     RepairWhereBool,
     AtenArange,
     DynamicSlice,

@@ -107,7 +107,7 @@ def _to_torch(torch: Any, value: Any) -> Any:
     return torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
 
 
-# ---- answers by NumPy -------------------------------------------------------------------------------------------------
+# ---- answers by NumPy
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
@@ -231,7 +231,7 @@ NUMPY: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-# ---- answers by PyTorch -----------------------------------------------------------------------------------------------
+# ---- answers by PyTorch
 
 
 def _torch_arange(torch: Any, end: Any, start: Any = 0, step: Any = 1, dtype: Any = None, **_: Any) -> Any:
@@ -262,7 +262,7 @@ TORCH: dict[str, Callable[..., Any]] = {
 }
 
 
-# ---- random calls -----------------------------------------------------------------------------------------------------
+# ---- random calls
 
 
 def random_array(draw: st.DrawFn, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -460,7 +460,7 @@ def element_cases(draw: st.DrawFn) -> Case:
         arguments["reduce"] = reduce = draw(st.sampled_from(["sum", "prod", "amin", "amax"]))
         if draw(st.booleans()):
             arguments["include_self"] = draw(st.booleans())
-    return case(draw, operator, arguments, exact=operator == "scatter" and not reduce or reduce.startswith("am"))
+    return case(draw, operator, arguments, exact=(operator == "scatter" and not reduce) or reduce.startswith("am"))
 
 
 @dataclass

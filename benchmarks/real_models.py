@@ -120,7 +120,7 @@ def piper_feeds(source: Source, rng: np.random.Generator) -> list[Feeds]:
     import numpy as np
 
     sets: list[Feeds] = []
-    for count, scales in ((3, (0.667, 0.05, 4.0)), (17, (0.667, 1.0, 0.8)), (40, (0.667, 0.05, 4.0))):
+    for count, scales in ((3, (0.667, 0.05, 4.0)), (25, (0.667, 0.05, 4.0)), (40, (0.667, 1.0, 0.8))):
         phonemes = np.stack([rng.integers(14, 50, count), np.zeros(count, np.int64)], 1).ravel()
         ids = np.concatenate([[1, 0], phonemes, [2]]).astype(np.int64)[None]
         lengths = np.array([ids.shape[1]], np.int64)
@@ -574,20 +574,19 @@ def step_latency(before: str, after: str, feeds: str, engine: str) -> dict[str, 
     expected = list(run_onnxruntime(seeded(Path(before)), [last])[0].values())
     found: dict[str, Any] = {}
     runners: dict[str, Callable[[], list[Any]]] = {}
+    answers: dict[str, list[Any]] = {}
     for side, path in (("before", seeded(Path(before))), ("after", seeded(Path(after)))):
         try:
-            runner = make(path, last)
-            answer = runner()
+            runners[side] = make(path, last)
+            answers[side] = runners[side]()
         except ImportError:
             return {"missing": True}
         except Exception as error:  # An engine's own errors have no common type; the message is the figure.
+            runners.pop(side, None)
             found[side] = short(str(error))
             continue
-        runners[side] = runner
-        found[f"{side}_agrees"] = all(
-            a.shape == b.shape and np.allclose(a, b, rtol=ENGINE_RTOL, atol=ENGINE_RTOL * scale(a), equal_nan=True)
-            for a, b in zip(expected, answer, strict=True)
-        )
+        found[f"{side}_agrees"] = close(expected, answers[side])
+    found["agree"] = len(answers) == 2 and close(answers["before"], answers["after"])
     times: dict[str, list[float]] = {side: [] for side in runners}
     start = time.perf_counter()
     while len(next(iter(times.values()), [0.0] * MOST_PAIRS)) < MOST_PAIRS:
@@ -603,6 +602,16 @@ def step_latency(before: str, after: str, feeds: str, engine: str) -> dict[str, 
         found["ratio"] = float(np.median(np.array(times["after"]) / np.array(times["before"])))
         found["pairs"] = len(times["after"])
     return found
+
+
+def close(expected: Sequence[Any], answer: Sequence[Any]) -> bool:
+    """Whether two engines gave the same outputs, but for what another order of sums and other kernels change."""
+    import numpy as np
+
+    return all(
+        a.shape == b.shape and np.allclose(a, b, rtol=ENGINE_RTOL, atol=ENGINE_RTOL * scale(a), equal_nan=True)
+        for a, b in zip(expected, answer, strict=True)
+    )
 
 
 def scale(array: Any) -> float:
@@ -743,7 +752,8 @@ def latency_cells(found: dict[str, Any]) -> str:
         if isinstance(value, str):
             remarks.append(f"{side}: {value}")
         elif not found.get(f"{side}_agrees"):
-            remarks.append(f"{side}: not what ONNX Runtime gives for the input model")
+            same = side == "after" and found.get("agree")
+            remarks.append(f"{side}: not the answer of ONNX Runtime" + (", but that of before" if same else ""))
     ratio = f"  x{found['ratio']:.2f} ({found['pairs']} pairs)" if "ratio" in found else ""
     return cells + ratio + "".join(f"  [{remark}]" for remark in remarks)
 

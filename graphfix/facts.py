@@ -22,6 +22,7 @@ from graphfix.symbolic import ONE, Expr, broadcast_dim, product
 INTEGERS = {TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64}
 MASKS = {TensorProto.BOOL, TensorProto.UINT8}
 _MOST_ELEMENTS = 1 << 20  # larger constants are not computed
+_MOST_FLOATS = 1 << 14
 _MOST_INTS = 256  # longer integer vectors are no shape vectors
 INT64_MAX = np.iinfo(np.int64).max
 
@@ -145,6 +146,8 @@ class Facts:
         self._shapes: dict[Value, tuple[Expr, ...] | None] = {}
         self._constants: dict[Value, np.ndarray | None] = {}
         self._ints: dict[Value, tuple[Expr, ...] | None] = {}
+        self._warmed: set[Value] = set()
+        self._warming = False
 
     # ---- shapes -------------------------------------------------------------------------------------------------
 
@@ -155,9 +158,37 @@ class Facts:
     def shape(self, tensor: Value) -> tuple[Expr, ...] | None:
         """The tensor's shape; sizes that are not known are unknowns of their own. None when the rank is unknown."""
         if tensor not in self._shapes:
+            self._warm(tensor)
+        if tensor not in self._shapes:
             self._shapes[tensor] = None  # a cycle ends here
             self._shapes[tensor] = self._find_shape(tensor)
         return self._shapes[tensor]
+
+    def _warm(self, tensor: Value) -> None:
+        """Find the facts of all that a tensor is made from first, producers before consumers.
+
+        Facts are recursive, and graphs are deeper than Python's stack.
+        """
+        if self._warming or tensor in self._warmed:
+            return
+        order: list[Value] = []
+        stack: list[tuple[Value, bool]] = [(tensor, False)]
+        while stack:
+            current, expanded = stack.pop()
+            if expanded:
+                order.append(current)
+            elif current not in self._warmed:
+                self._warmed.add(current)
+                stack.append((current, True))
+                for node in current.inputs:
+                    stack += [(i, False) for i in node.inputs if i.name]
+        self._warming = True
+        try:
+            for current in order:
+                self.shape(current)
+                self.const(current)
+        finally:
+            self._warming = False
 
     def opset_of(self, node: Node) -> int:
         """The opset of the scope that a node is in."""
@@ -241,6 +272,12 @@ class Facts:
     def _shape_of_range(self, node: Node, inputs: list, tensor: Value) -> tuple[Expr, ...] | None:
         ramp = self.ramp(tensor)
         return (self._ramp_length(ramp, tensor),) if ramp else (Expr.dim(f"{tensor.name}[0]"),)
+
+    def _shape_of_tile(self, node: Node, inputs: list, tensor: Value) -> tuple[Expr, ...] | None:
+        counts = self.ints(node.inputs[1])
+        if inputs[0] is None or counts is None or len(counts) != len(inputs[0]):
+            return None
+        return tuple(size * count for size, count in zip(inputs[0], counts, strict=True))
 
     def _shape_of_transpose(self, node: Node, inputs: list, tensor: Value) -> tuple[Expr, ...] | None:
         if inputs[0] is None:
@@ -330,6 +367,18 @@ class Facts:
 
     _shape_of_dynamicslice = _shape_of_slice
 
+    def _shape_of_conv(self, node: Node, inputs: list, tensor: Value) -> tuple[Expr, ...] | None:
+        """The rank and the channels of a convolution come from its weight."""
+        weight = inputs[1]
+        if weight is None or len(weight) < 3:
+            return None
+        transposed = node.op == "ConvTranspose"
+        channels = weight[1] * node.attrs.get("group", 1) if transposed else weight[0]
+        batch = inputs[0][0] if inputs[0] else Expr.dim(f"{tensor.name}[0]")
+        return (batch, channels, *(Expr.dim(f"{tensor.name}[{i}]") for i in range(2, len(weight))))
+
+    _shape_of_convtranspose = _shape_of_conv
+
     @staticmethod
     def _ramp_length(ramp: Ramp, tensor: Value) -> Expr:
         length = _slice_length(ramp.extent, ramp.start, ramp.stop, ramp.step)
@@ -387,6 +436,8 @@ class Facts:
     def const(self, tensor: Value) -> np.ndarray | None:
         """The tensor's value, when it is the same for every input of the model and not too large."""
         if tensor not in self._constants:
+            self._warm(tensor)
+        if tensor not in self._constants:
             self._constants[tensor] = None
             self._constants[tensor] = self._find_const(tensor)
         return self._constants[tensor]
@@ -425,7 +476,8 @@ class Facts:
         if any(i is None for i in inputs):
             return self._const_from_ints(node, tensor)
         shape = self.shape(tensor)
-        if shape is not None and product(shape).estimate(1) > _MOST_ELEMENTS:
+        most = _MOST_ELEMENTS if tensor.dtype in INTEGERS | MASKS else _MOST_FLOATS
+        if shape is not None and product(shape).estimate(1) > most:
             return None
         return _evaluate(node, inputs, tensor, self._model.scope_of(node).opset)
 

@@ -224,7 +224,7 @@ class _Run:
         builder.finish(result.result)
         self.record(rewrite, label, output, operator, site.scope, builder, result)
         if fault is not None:
-            meant = "results are meant to change: " if fault.runs else "the input model cannot run as it is: "
+            meant = "results are meant to change: " if fault.runs else "exporter fault repaired, with which the model fails: "
             self.report.warnings.append(f"{meant}{rewrite.name} at {place}: {fault.reason}")
 
     def record(

@@ -8,7 +8,7 @@ wrong ranks).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import onnx
@@ -60,8 +60,12 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     light = onnx.ModelProto()
     light.ir_version = model.ir_version
     light.opset_import.extend(model.opset_import)
+    # onnx infers nothing at all for a model in which any node's domain is not imported.
+    imported = {o.domain for o in model.opset_import}
+    missing = {STUB_DOMAIN, *(node.domain for node in _all_nodes(model.graph))} - imported - {"ai.onnx"}
+    light.opset_import.extend(helper.make_opsetid(domain, 1) for domain in sorted(missing) if domain)
     opset = opset_of(model)
-    light.graph.CopyFrom(_light_graph(model.graph, opset))
+    light.graph.CopyFrom(_light_graph(model.graph, opset, trusted=False))
     for function in model.functions:
         copy = light.functions.add()
         copy.CopyFrom(function)
@@ -81,7 +85,17 @@ def _infer_once(light: onnx.ModelProto) -> onnx.ModelProto:
         return light
 
 
-def _light_graph(graph: onnx.GraphProto, opset: int) -> onnx.GraphProto:
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            bodies = [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
+            for body in bodies:
+                yield from _all_nodes(body)
+
+
+def _light_graph(graph: onnx.GraphProto, opset: int, trusted: bool) -> onnx.GraphProto:
+    """A graph without weights; ``trusted`` keeps the declared shapes of its outputs."""
     light = onnx.GraphProto()
     light.name = graph.name or "graph"
     light.input.extend(graph.input)
@@ -94,7 +108,7 @@ def _light_graph(graph: onnx.GraphProto, opset: int) -> onnx.GraphProto:
     for output in graph.output:
         copy = light.output.add()
         copy.CopyFrom(output)
-        if copy.type.HasField("tensor_type"):
+        if copy.type.HasField("tensor_type") and not trusted:
             copy.type.tensor_type.ClearField("shape")
     constants: dict[str, TensorProto] = {}
     for tensor in graph.initializer:
@@ -136,10 +150,11 @@ def _copy_node(node: onnx.NodeProto, copy: onnx.NodeProto, opset: int) -> None:
         target = copy.attribute.add()
         if attribute.type == AttributeProto.GRAPH:
             target.name, target.type = attribute.name, attribute.type
-            target.g.CopyFrom(_light_graph(attribute.g, opset))
+            # The shapes of what a loop carries come from its body's declared outputs; a branch's are inferred.
+            target.g.CopyFrom(_light_graph(attribute.g, opset, trusted=node.op_type != "If"))
         elif attribute.type == AttributeProto.GRAPHS:
             target.name, target.type = attribute.name, attribute.type
-            target.graphs.extend(_light_graph(g, opset) for g in attribute.graphs)
+            target.graphs.extend(_light_graph(g, opset, trusted=True) for g in attribute.graphs)
         else:
             target.CopyFrom(attribute)
 
@@ -277,17 +292,22 @@ def _scalar(known: dict[str, Any], name: str | None) -> int | None:
 def _type_functions(model: onnx.ModelProto, inferred: onnx.ModelProto) -> None:
     """Give local functions' bodies the types that they have at all their call sites alike."""
     calls: dict[tuple[str, str], list[list[onnx.TypeProto | None]]] = {}
-    for scope, _, known in _scopes(model.graph, inferred.graph, {}):
-        for node in scope.node:
-            calls.setdefault((node.domain, node.op_type), []).append([known.get(n) for n in node.input])
-    for function, typed in zip(model.functions, inferred.functions, strict=True):
+
+    def collect(graph: onnx.GraphProto, types: onnx.GraphProto) -> None:
+        for scope, _, known in _scopes(graph, types, {}):
+            for node in scope.node:
+                calls.setdefault((node.domain, node.op_type), []).append([known.get(n) for n in node.input])
+
+    collect(model.graph, inferred.graph)
+    for position in _callers_first(model.functions):
+        function, typed = model.functions[position], inferred.functions[position]
         sites = calls.get((function.domain, function.name))
         if not sites:
             continue
         graph = onnx.GraphProto(name=function.name)
         graph.node.extend(function.node)
-        for position, name in enumerate(function.input):
-            types = [site[position] if position < len(site) else None for site in sites]
+        for argument, name in enumerate(function.input):
+            types = [site[argument] if argument < len(site) else None for site in sites]
             common = _common_type(types)
             if common is not None:
                 graph.input.append(onnx.ValueInfoProto(name=name, type=common))
@@ -300,6 +320,29 @@ def _type_functions(model: onnx.ModelProto, inferred: onnx.ModelProto) -> None:
             typed.value_info.extend(
                 (*result.input, *result.value_info, *(o for o in result.output if o.HasField("type")))
             )
+        collect(graph, result)
+
+
+def _callers_first(functions: Sequence[onnx.FunctionProto]) -> list[int]:
+    """The order in which each function comes after all those that call it."""
+    place = {(f.domain, f.name): i for i, f in enumerate(functions)}
+    order: list[int] = []
+
+    def visit(position: int) -> None:
+        if position in seen:
+            return
+        seen.add(position)
+        graph = onnx.GraphProto(node=functions[position].node)
+        for scope, _, _ in _scopes(graph, graph, {}):
+            for node in scope.node:
+                if (node.domain, node.op_type) in place:
+                    visit(place[node.domain, node.op_type])
+        order.insert(0, position)
+
+    seen: set[int] = set()
+    for position in range(len(functions)):
+        visit(position)
+    return order
 
 
 def _common_type(types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:

@@ -60,8 +60,8 @@ class RepairLostAccumulate(Repair):
             if _is_unique(scatter, index, site.facts):
                 continue
             reason = (
-                f"{scatter.op} into zeros and Add keep only the last of the values that meet at one index; "
-                "index_put(accumulate=True), index_add and scatter_add, which are exported so, add them up"
+                f"of values that meet at one index only the last is added ({scatter.op} into zeros, then Add), where "
+                "index_put(accumulate=True), index_add and scatter_add, which are exported so, add all of them"
             )
             return Fault(reason, _Sum(data, scatter), runs=True)
         return None

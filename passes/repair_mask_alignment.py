@@ -23,10 +23,10 @@ class _Choice:
 class RepairMaskAlignment(Repair):
     """Lay the mask of ``x[mask] = value`` along the leading axes of x.
 
-    Why: torch.onnx (TorchScript) writes ``x[mask] = 0`` as ``Where(mask, 0, x)``. PyTorch counts the axes of a mask from
-    the left, Where aligns them from the right: for a mask [B, T] and x [B, T, C] the model fails when it runs. Where the
-    sizes allow both readings (a square x) it runs and writes elsewhere; masked_fill, which does align from the right,
-    is exported the same way, so then this is a suspicion only and repaired with ``--repair mask-alignment``.
+    Why: torch.onnx (TorchScript) writes ``x[mask] = 0`` as ``Where(mask, 0, x)``. PyTorch counts the axes of a mask
+    from the left, Where aligns them from the right: for a mask [B, T] and x [B, T, C] the model fails when it runs.
+    Where the sizes allow both readings (a square x) it runs and writes elsewhere; masked_fill, which does align from
+    the right, is exported the same way, so this is then a suspicion only, repaired with ``--repair mask-alignment``.
 
     Before: ``Where(mask, 0, x)``
     After: ``Where(Unsqueeze(mask), 0, x)``

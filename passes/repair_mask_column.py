@@ -15,10 +15,12 @@ _COLUMN_PARTS = ("Expand", "Unsqueeze", "Concat", "Cast", "Identity")
 
 @dataclass(frozen=True)
 class _Positions:
-    """The positions of a mask of rank 1, to be given ``rank`` dimensions, all but the first of size 1."""
+    """The positions of a mask of rank 1, to be given ``rank`` dimensions, all but one of size 1: the first, or with
+    ``last`` (the other indices being single ones) the last, which is a mask's place to lowerings."""
 
     mask: Value
     rank: int
+    last: bool
 
 
 class RepairMaskColumn(Repair):
@@ -49,22 +51,28 @@ class RepairMaskColumn(Repair):
         writes = _writes(node.outputs[0])
         if not writes:
             return None
-        runs = _fits(node.outputs[0], len(shape), site.facts) and all(_is_single(w.inputs[2], site.facts) for w in writes)
+        others = _others(node.outputs[0], site.facts)
+        rows = Expr.of(len(shape))
+        runs = all(len(o) < 2 or o[-2] in (ONE, rows) for o in others)
+        runs = runs and all(_is_single(w.inputs[2], site.facts) for w in writes)
+        last = bool(others) and all(d == ONE for o in others for d in o)
         reason = (
             f"all {len(shape)} rows of NonZero are taken for positions of the mask, which only the first one holds, so "
             "that position 0 is written, too"
         )
-        return Fault(reason, _Positions(mask, len(shape)), runs)
+        return Fault(reason, _Positions(mask, len(shape), last), runs)
 
     def rewrite(self, match: _Positions, builder: Builder, site: Site) -> Rewrite:
         count = Expr.dim(f"true({match.mask.name})")
         found = builder.emit("NonZero", [match.mask], None, INT64, (ONE, count))
-        row = builder.merge_axes(found, 0, 2)
-        return Rewrite(builder.insert_axes(row, range(1, match.rank)), "positions")
+        ones = match.rank - 1
+        target = [*[1] * ones, -1] if match.last else [-1, *[1] * ones]
+        shape = [count if size == -1 else ONE for size in target]
+        return Rewrite(builder.emit("Reshape", [found, builder.constant(target)], None, INT64, shape), "positions")
 
 
 def _writes(positions: Value) -> list[Node]:
-    """The ScatterND nodes whose index the positions are a column of, whole; none when anything else is done with them."""
+    """The ScatterND nodes whose index the positions are a column of, whole; none when they have another use."""
     found: list[Node] = []
     queue = [positions]
     while queue:
@@ -82,20 +90,20 @@ def _writes(positions: Value) -> list[Node]:
 def _only_measured(tensor: Value) -> bool:
     """Whether only the shape of a sum (which tells what the indices broadcast to) is used."""
     return all(
-        reader.is_op("Shape") or (reader.is_op("Add") and _only_measured(reader.outputs[0])) for reader in tensor.outputs
+        reader.is_op("Shape") or (reader.is_op("Add") and _only_measured(reader.outputs[0]))
+        for reader in tensor.outputs
     )
 
 
-def _fits(positions: Value, rows: int, facts: Facts) -> bool:
-    """Whether positions of shape [rows, n] broadcast with the other indices as they are."""
+def _others(positions: Value, facts: Facts) -> list[tuple[Expr, ...]]:
+    """The shapes of the other indices: exporters add all of them up to find the shape that they broadcast to."""
+    found: list[tuple[Expr, ...]] = []
     for reader in positions.outputs:
-        if not reader.is_op("Add"):
-            continue
-        for other in reader.inputs:
-            shape = facts.shape(other) if other is not positions else None
-            if shape is not None and len(shape) > 1 and shape[-2] not in (ONE, Expr.of(rows)):
-                return False
-    return True
+        if reader.is_op("Add"):
+            shapes = [facts.shape(other) for other in reader.inputs if other is not positions]
+            found += [shape for shape in shapes if shape is not None]
+            found += _others(reader.outputs[0], facts)
+    return found
 
 
 def _is_single(values: Value, facts: Facts) -> bool:

@@ -10,8 +10,8 @@ from graphfix.pass_base import Pass, Refusal, Rewrite, Site
 class RepairWhereBool(Pass):
     """Express Where on bool data by And, Or and Not.
 
-    Why: ``m[mask] = True`` on a bool tensor is exported as Where on bool data. That is valid ONNX, but ONNX Runtime's CPU
-    provider has no kernel for it and does not load the model.
+    Why: ``m[mask] = True`` on a bool tensor is exported as Where on bool data. That is valid ONNX, but ONNX Runtime's
+    CPU provider has no kernel for it and does not load the model.
 
     Before: ``Where(mask, a, b)`` with bool a and b
     After: ``Or(And(mask, a), And(Not(mask), b))``, less where a or b is constant. No result changes.

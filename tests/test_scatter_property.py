@@ -238,6 +238,8 @@ def along(draw: st.DrawFn):
 def test_scatter_elements(case) -> None:
     data, index, updates, axis, reduction, opset, dynamic, constant = case
     assume(reduction == "none" or data.dtype.kind in "fi")
+    # Of unknown sizes it may be kept, and ONNX Runtime reduces no float16 in a scatter.
+    assume(not (dynamic and reduction != "none" and data.dtype == np.float16))
     graph = Graph()
     feeds = {"x": data, "v": updates}
     if constant:

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from aten_op_cases import ALL
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from index_put_cases import cases
 from onnx import TensorProto, helper, numpy_helper, parser
@@ -99,7 +99,8 @@ def test_loop_that_writes_at_its_counter() -> None:
         go = Constant<value = bool {{1}}>()
         one = Constant<value = int64 {{1}}>()
         front = Constant<value = int64[1] {{0}}>()
-        [loop] out, steps = Loop(n, go, start) <body = step (int64 k, bool on, float[T, D] old) => (bool on_out, float[T, D] new, float[D] row) {{
+        [loop] out, steps = Loop(n, go, start) <body = step (int64 k, bool on, float[T, D] old)
+        => (bool on_out, float[T, D] new, float[D] row) {{
             [keep] on_out = Identity(on)
             before = Sub(k, one)
             last = Gather<axis = 0>(old, before)
@@ -124,7 +125,8 @@ def test_scan() -> None:
     model = parse(f"""g (float[3] start, float[T, 3] rows, int64[T, 1] places) => (float[3] last, float[T, 3] all) {{
         {NO}
         five = Constant<value = float {{5}}>()
-        last, all = Scan<num_scan_inputs = 2, body = step (float[3] old, float[3] row, int64[1] at) => (float[3] new, float[3] copy) {{
+        last, all = Scan<num_scan_inputs = 2, body = step (float[3] old, float[3] row, int64[1] at)
+        => (float[3] new, float[3] copy) {{
             sum = Add(old, row)
             {put("new", "sum", "at", "five")}
             copy = Identity(new)
@@ -248,7 +250,9 @@ def test_functions_in_functions_and_bodies() -> None:
 def test_function_nobody_calls() -> None:
     """Nothing is known of its arguments: there is no guessing."""
     model = parse(f"g (float[N] x) => (float[N] y) {{ y = Neg(x) }} {WRITER}", more=', "local": 1')
-    with pytest.raises(graphfix.UnsupportedError, match=r"aten::index_put node 'inside' \(output 'out' in local::write\)"):
+    with pytest.raises(
+        graphfix.UnsupportedError, match=r"aten::index_put node 'inside' \(output 'out' in local::write\)"
+    ):
         fix(model)
 
 
@@ -338,34 +342,191 @@ def test_hostile_names() -> None:
 
 
 def test_long_chain() -> None:
-    """Thirty writes one after the other, of three kinds, in which a later one covers part of the earlier."""
+    """Thirty writes one after the other: constant indices, indices known at run time, masks of what was written."""
     lines = []
-    want = np.zeros((8, 5), np.float32)
-    data = want.copy()
+    want = np.arange(40, dtype=np.float32).reshape(8, 5)
+    feeds = {"t0": want.copy(), "i": np.array([2, -1])}
     for k in range(30):
-        before, after = f"t{k}", f"t{k + 1}"
         if k % 3 == 0:
             lines.append(f"i{k} = Constant<value = int64[2] {{{k % 8}, {(k + 3) % 8}}}>()")
             want[[k % 8, (k + 3) % 8]] = k
         elif k % 3 == 1:
-            lines.append(f"o{k} = Constant<value = int64 {{{k}}}>()")
-            lines.append(f"i{k} = Sub(o{k}, i)")
-            want[[k - 25, k - 26]] = k
+            lines.append(f"i{k} = Neg(i)")
+            want[[-2, 1]] = k
         else:
-            lines.append(f"i{k} = Less({before}, limit)")
-            want[want < 4] = k
-        if k % 3 == 1 and k > 7:
-            lines[-2:] = [f"i{k} = Identity(i)"]
-            want[[25, 26][0] - 30] = k
-            want[25 - 30] = k
+            lines.append(f"limit{k} = Constant<value = float {{{k - 5}}}>() i{k} = Less(t{k}, limit{k})")
+            want[want < k - 5] = k
         lines.append(f"v{k} = Constant<value = float {{{k}}}>()")
-        lines.append(put(after, before, f"i{k}", f"v{k}"))
-    del want, data
-    model = parse(f"""g (float[N, 5] t0, int64[2] i) => (float[N, 5] t30) {{
-        {NO}
-        limit = Constant<value = float {{4}}>()
-        {" ".join(lines)}
-    }}""")
+        lines.append(put(f"t{k + 1}", f"t{k}", f"i{k}", f"v{k}"))
+    model = parse(f"g (float[N, 5] t0, int64[2] i) => (float[N, 5] t30) {{ {NO} {' '.join(lines)} }}")
     result = fix(model)
     assert len(result.report.replacements) == 30
     assert is_standard(result.model)
+    np.testing.assert_array_equal(run(result.model, **feeds)[0], want)
+
+
+# ---- what a run leaves as it is
+
+RUNS = settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck), print_blob=True)
+
+
+def assert_stable(model: onnx.ModelProto) -> None:
+    """Two runs make the same bytes, and a run on what they make changes nothing."""
+    first, second = (fix(model).model.SerializeToString() for _ in range(2))
+    assert first == second
+    again = fix(onnx.load_from_string(first))
+    assert not again.report.changed
+    assert again.model.SerializeToString() == first
+
+
+@RUNS
+@given(cases())
+def test_index_put_is_final(case) -> None:
+    assert_stable(case.model())
+
+
+@RUNS
+@given(st.one_of(*ALL.values()))
+def test_other_operators_are_final(case) -> None:
+    assert_stable(case.model())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(p.stem for p in MODELS.glob("*.onnx") if p.stem != "lossy"))
+def test_own_output_of_real_models(name: str, tmp_path: Path) -> None:
+    path = MODELS / f"{name}.onnx"
+    first, second, third = (tmp_path / f"{n}.onnx" for n in range(3))
+    graphfix.fix(path, first, verify="none")
+    graphfix.fix(path, second, verify="none")
+    assert first.read_bytes() == second.read_bytes()
+    graphfix.fix(first, third, verify="none")
+    assert first.read_bytes() == third.read_bytes()
+
+
+# ---- opset
+
+MASKED = f"g (float[N, 3] x, bool[N] m, float v) => (float[N, 3] y) {{ {NO} {put('y', 'x', 'm', 'v')} }}"
+INDEXED = f"g (float[N, 3] x, int64[K] m, float v) => (float[N, 3] y) {{ {NO} {put('y', 'x', 'm', 'v')} }}"
+
+
+def opsets(result: graphfix.FixResult) -> tuple[int, int]:
+    report = result.report
+    assert report.opset_after == next(o.version for o in result.model.opset_import if o.domain == "")
+    return report.opset_before, report.opset_after
+
+
+@pytest.mark.parametrize("opset", [9, 10, 11, 16, 21])
+def test_the_opset_stays_where_it_can(opset: int) -> None:
+    result = fix(parse(MASKED, opset))
+    assert opsets(result) == (opset, opset)
+    assert result.report.opset_reason == ""
+
+
+def test_the_opset_is_raised_no_further_than_needed() -> None:
+    result = fix(parse(INDEXED, 9))
+    assert opsets(result) == (9, 11)
+    assert result.report.opset_reason == "Range needs opset 11"
+    want = X.copy()
+    want[[0, -1]] = 5
+    got = run(result.model, x=X, m=np.array([0, -1]), v=np.array(5, np.float32))
+    np.testing.assert_array_equal(got[0], want)
+
+
+def test_known_sizes_need_no_range() -> None:
+    result = fix(parse(INDEXED.replace("[N", "[4"), 9))
+    assert opsets(result) == (9, 9)
+
+
+def test_functions_are_raised_with_the_model() -> None:
+    text = """g (float[N, 3] x, int64[K] i, float[3] v) => (float[N, 3] y) { y = local.write(x, i, v) }"""
+    result = fix(parse(f"{text} {WRITER}".replace('"": 13', '"": 9'), 9, ', "local": 1'))
+    assert opsets(result) == (9, 11)
+    assert [(o.domain, o.version) for o in result.model.functions[0].opset_import] == [("", 11)]
+    onnx.checker.check_model(result.model, full_check=True)
+    want = X.copy()
+    want[1] = [2, 4, 6]
+    got = run(result.model, x=X, i=np.array([1]), v=np.array([1, 2, 3], np.float32))
+    np.testing.assert_array_equal(got[0], want)
+
+
+def test_keep_refuses_what_needs_more() -> None:
+    assert opsets(fix(parse(MASKED, 9), opset="keep")) == (9, 9)
+    message = r"cannot replace aten::index_put .*'y'.*Range needs opset 11; the model has 9 \(see --opset\)"
+    with pytest.raises(graphfix.UnsupportedError, match=message):
+        fix(parse(INDEXED, 9), opset="keep")
+
+
+@pytest.mark.parametrize(("before", "after"), [(9, 13), (13, 17), (17, 11), (13, 13)])
+def test_a_number_converts(before: int, after: int) -> None:
+    for text in (MASKED, INDEXED):
+        result = fix(parse(text, before), opset=after)
+        assert opsets(result) == (before, after)
+        index = np.array([True, False, False, True]) if text == MASKED else np.array([0, 3])
+        want = X.copy()
+        want[[0, 3]] = 5
+        np.testing.assert_array_equal(run(result.model, x=X, m=index, v=np.array(5, np.float32))[0], want)
+
+
+# ---- what cannot be done
+
+TRACE = """/opt/venv/lib/python3.11/site-packages/torch/_tensor.py(1031): __setitem__
+/home/me/net.py(12): forward
+/opt/venv/lib/python3.11/site-packages/torch/nn/modules/module.py(1501): _slow_forward
+/home/me/export.py(30): <module>
+"""
+
+
+@pytest.mark.parametrize("name", ["index_put", "index_put_"])
+def test_lossy_placeholder(name: str, tmp_path: Path) -> None:
+    model = parse(f"""g (float[N] x) => (float[N] y) {{
+        a = Neg(x)
+        [write] y = org.pytorch.aten.ATen<operator = "Placeholder", name = "{name}", overload_name = "">(a)
+    }}""")
+    model.graph.node[1].name = "/net/write"
+    model.graph.node[1].doc_string = TRACE
+    source, target = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(model, source)
+    with pytest.raises(graphfix.LossyExportError) as caught:
+        graphfix.fix(source, target)
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in ("aten::index_put", "'/net/write'", "'y'", "/home/me/net.py(12): forward", "export again"):
+        assert part in message
+    assert caught.value.exit_code == 1
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_lossy_placeholders_in_bodies() -> None:
+    lost = 'org.pytorch.aten.ATen<operator = "Placeholder", name = "index_put", overload_name = "">(x)'
+    model = parse(f"""g (float[N] x, bool c) => (float[N] y) {{
+        [choose] y = If(c) <then_branch = yes () => (float[N] a) {{ a = {lost} }},
+                            else_branch = other () => (float[N] b) {{ b = {lost} }}>
+    }}""")
+    with pytest.raises(graphfix.LossyExportError, match=r"\(output 'a' in choose.then_branch\) \(2 such nodes\)"):
+        fix(model)
+
+
+def test_unknown_operator() -> None:
+    model = parse(f"""g (float[N, 3] x, int64[K] i, float v) => (float[N, 3] z) {{
+        {NO}
+        {put("y", "x", "i", "v")}
+        [strange] z = org.pytorch.aten.ATen<operator = "segment_reduce", overload_name = "lengths">(y)
+    }}""")
+    message = r"aten::segment_reduce\.lengths node 'strange' \(output 'z'\): graphfix has no pass for this operator"
+    with pytest.raises(graphfix.UnsupportedError, match=message):
+        fix(model)
+
+
+def test_skipped_passes_leave_their_nodes(tmp_path: Path) -> None:
+    model = parse(f"""g (float[N, 3] x, int64[K] i, float v) => (float[N, 3] z) {{
+        {NO}
+        {put("y", "x", "i", "v", "write")}
+        z = org.pytorch.aten.ATen<operator = "index_fill", dim = 0>(y, i, v)
+    }}""")
+    result = fix(model, skip="aten-index-put", output=tmp_path / "out.onnx")
+    assert not result.ok
+    (left,) = result.report.left
+    assert (left.code, left.node, left.output, left.operator) == ("GF101", "write", "y", "aten::index_put")
+    assert left.asked
+    assert [r.operator for r in result.report.replacements] == ["aten::index_fill"]
+    assert [n.op_type for n in onnx.load(tmp_path / "out.onnx").graph.node].count("ATen") == 1

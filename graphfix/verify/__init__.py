@@ -227,9 +227,7 @@ def _maker(make: Callable[[], Runner], fresh: bool) -> Callable[[], Runner]:
     return runner
 
 
-def _skipped_lines(
-    refused: Mapping[str, str], symbols: Sequence[str], accepted: set[Any], against: str
-) -> list[str]:
+def _skipped_lines(refused: Mapping[str, str], symbols: Sequence[str], accepted: set[Any], against: str) -> list[str]:
     lines = [f"{shapes}: {reason}" for shapes, reason in refused.items()]
     if len(lines) > _MOST_SKIPPED:
         lines[_MOST_SKIPPED:] = [f"and {len(lines) - _MOST_SKIPPED} more sizes"]

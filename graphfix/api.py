@@ -65,7 +65,8 @@ def fix(
     named ``<input>``, or ``<set>/<input>`` (also ``<set>/in/<input>``) for several sets. ``rtol`` and ``atol``
     replace the tolerances of the output's dtype. ``budget`` is the largest new intermediate, in bytes, that a
     rewrite may make. ``repair`` names exporters' faults to repair where the model runs with them, so that its results
-    change: "lost-accumulate", "mask-alignment", "reshape-broadcast" (see `graphfix explain GF301`), or "all".
+    change: "lost-accumulate", "mask-alignment", "mask-column", "reshape-broadcast" (see `graphfix explain GF301` and
+    on), or "all".
     ``progress`` is called with an Event as stages begin and go on.
 
     Raises a subclass of GraphfixError when there is nothing to return: InputError and UsageError for bad input and

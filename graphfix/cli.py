@@ -99,7 +99,8 @@ class NamedShape(click.ParamType):
     "--repair",
     multiple=True,
     metavar="NAME|all",
-    help="Repair this fault of the exporter, though results change: lost-accumulate, mask-alignment. May be repeated.",
+    help="Repair this fault of the exporter, which changes results: lost-accumulate, mask-alignment, mask-column, "
+    "reshape-broadcast. May be repeated.",
 )
 @click.option("--opset", type=Opset(), metavar="N|keep", help="Convert to opset N, or forbid any change of opset.")
 @click.option(

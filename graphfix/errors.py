@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphfix.report import Report
+
 
 class GraphfixError(Exception):
-    """Base of all errors that graphfix raises on purpose. ``exit_code`` is the command's exit code."""
+    """Base of all errors that graphfix raises on purpose.
+
+    ``exit_code`` is the command's exit code; ``report`` holds what a run had found before it failed.
+    """
 
     exit_code = 1
+    report: Report | None = None
 
 
 class InputError(GraphfixError):

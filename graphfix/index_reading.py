@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphfix.builder import INT64, Builder
+from graphfix.builder import BOOL, INT32, INT64, Builder
 from graphfix.facts import MASKS, Facts
 from graphfix.graph import Node, Value
 from graphfix.index_write import Mask, Points
@@ -32,8 +32,8 @@ class Column:
     axis: int = 0
 
 
-def read_index(index: Value, width: int, facts: Facts, builder: Builder) -> tuple[Points | Mask, ...]:
-    """The axis indices that an index tensor of shape [grid..., width] stands for.
+def read_index(index: Value, data: Value, width: int, facts: Facts, builder: Builder) -> tuple[Points | Mask, ...]:
+    """The indices into the first ``width`` axes of ``data`` that an index tensor of shape [grid..., width] stands for.
 
     They broadcast to exactly the tensor's grid. What cannot be read is taken as it is, one Gather for each column.
     """
@@ -42,7 +42,7 @@ def read_index(index: Value, width: int, facts: Facts, builder: Builder) -> tupl
     columns = _columns(index, facts)
     if columns is None or len(columns) != width or not _spans_grid(columns, shape[:-1], facts):
         columns = _plain_columns(index, width, facts, builder)
-    return _with_masks(columns, facts, builder)
+    return _with_masks(columns, data, facts, builder)
 
 
 def _columns(index: Value, facts: Facts) -> list[Column] | None:
@@ -143,8 +143,12 @@ def _compact(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _with_masks(columns: list[Column], facts: Facts, builder: Builder) -> tuple[Points | Mask, ...]:
-    """Columns that are all axes of one mask, in order, become that mask."""
+def _with_masks(columns: list[Column], data: Value, facts: Facts, builder: Builder) -> tuple[Points | Mask, ...]:
+    """Columns that are all axes of one mask, in order, become that mask, where it is as large as the axes it is used on.
+
+    A mask of one axis that may be shorter or longer is padded or cut: beyond the axis it cannot hold.
+    """
+    sizes = builder.dims(data)
     index: list[Points | Mask] = []
     i = 0
     while i < len(columns):
@@ -154,8 +158,9 @@ def _with_masks(columns: list[Column], facts: Facts, builder: Builder) -> tuple[
         if mask is not None and rank:
             run = columns[i : i + rank]
             whole = rank == 1 or [(c.mask, c.axis) for c in run] == [(mask, axis) for axis in range(rank)]
-            if whole and mask.dtype in MASKS:
-                index.append(Mask(mask))
+            fits = facts.shape(mask) == sizes[i : i + rank] or _expanded_to(mask, sizes[i : i + rank], facts)
+            if whole and mask.dtype in MASKS and (fits or rank == 1):
+                index.append(Mask(mask if fits else _resized(mask, data, i, builder)))
                 i += rank
                 continue
         if column.tensor is None:
@@ -165,6 +170,20 @@ def _with_masks(columns: list[Column], facts: Facts, builder: Builder) -> tuple[
             index.append(Points(column.tensor))
         i += 1
     return tuple(index)
+
+
+def _expanded_to(mask: Value, sizes: tuple[Expr, ...], facts: Facts) -> bool:
+    """Whether a mask was expanded to these sizes. (It is larger only where the data has size 1, which is no valid mask.)"""
+    maker = mask.inputs[0] if mask.inputs else None
+    return maker is not None and maker.is_op("Expand") and facts.ints(maker.inputs[1]) == sizes
+
+
+def _resized(mask: Value, data: Value, axis: int, builder: Builder) -> Value:
+    """A mask of one axis with the size of a data axis; False where it had no entry."""
+    size, extent = builder.size(data, axis), builder.dims(data)[axis]
+    numbers = builder.cast(mask, INT32)
+    numbers = builder.concat([numbers, builder.filled(0, INT32, [size], [extent])], 0)
+    return builder.cast(builder.slice(numbers, 0, 0, size, length=extent), BOOL)
 
 
 def _mask_of_row(tensor: Value | None, facts: Facts) -> Value | None:

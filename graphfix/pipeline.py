@@ -14,7 +14,7 @@ import onnx
 from graphfix import aten, model_io, opset, shapes, simplify
 from graphfix.api import load_passes
 from graphfix.builder import Builder, OpsetTooLow
-from graphfix.errors import LossyExportError, NotConfirmedError, UnsupportedError, UsageError
+from graphfix.errors import GraphfixError, LossyExportError, NotConfirmedError, UnsupportedError, UsageError
 from graphfix.facts import Facts
 from graphfix.graph import Model, Node, Scope, attributes_of
 from graphfix.lowering.base import Context
@@ -64,7 +64,12 @@ def run(
 
     The loaded model is not changed. Raises LossyExportError, UnsupportedError, UsageError and NotConfirmedError.
     """
-    return _Run(loaded, options, progress).run()
+    process = _Run(loaded, options, progress)
+    try:
+        return process.run()
+    except GraphfixError as error:
+        error.report = process.report
+        raise
 
 
 @dataclass(frozen=True)
@@ -224,8 +229,8 @@ class _Run:
         builder.finish(result.result)
         self.record(rewrite, label, output, operator, site.scope, builder, result)
         if fault is not None:
-            meant = "results are meant to change: " if fault.runs else "exporter fault repaired, with which the model fails: "
-            self.report.warnings.append(f"{meant}{rewrite.name} at {place}: {fault.reason}")
+            meant = "results are meant to change" if fault.runs else "exporter fault repaired, the model fails with it"
+            self.report.warnings.append(f"{meant}: {rewrite.name} at {place}: {fault.reason}")
 
     def record(
         self, rewrite: Pass, label: str, output: str, operator: str, scope: Scope, builder: Builder, result: Rewrite

@@ -80,7 +80,7 @@ class RepairLostAccumulate(Repair):
         width = builder.dims(index)[-1].constant if builder.facts.shape(index) else None
         if width is None or not 0 < width <= builder.rank(data):
             return Refusal("the width of the indices is unknown or larger than the data has axes")
-        place = read_index(index, width, site.facts, builder)
+        place = read_index(index, data, width, site.facts, builder)
         return lower(IndexWrite(data, place, updates, Reduction.ADD, output), builder, site)
 
 

@@ -65,7 +65,10 @@ class RepairReshapeBroadcast(Repair):
     def _packed(node: Node, mask: Value, data_shape: tuple[Expr, ...], facts: Facts) -> Fault | None:
         cut = node.inputs[2].inputs[0] if node.inputs[2].inputs else None
         cuts = facts.slices(cut) if cut is not None and cut.is_op("Slice") else None
-        if cut is None or cuts is None or set(cuts) != {0} or cuts[0][0] not in (0, None) or cuts[0][2] != 1:
+        if cut is None or cuts is None or set(cuts) != {0}:
+            return None
+        start, stop, step = cuts[0]
+        if start != 0 or step != 1 or not isinstance(stop, Value):
             return None
         values = cut.inputs[0]
         if values.inputs and values.inputs[0].is_op("Reshape", "Flatten") and facts.rank(values) == 1:

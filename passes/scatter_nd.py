@@ -39,7 +39,7 @@ class ScatterND(Pass):
     def rewrite(self, match, builder: Builder, site: Site) -> Rewrite | Refusal:
         node, reduction, width = match
         data, index, updates = node.inputs
-        place = read_index(index, width, site.facts, builder)
+        place = read_index(index, data, width, site.facts, builder)
         if len(place) == 1 and isinstance(place[0], Mask):
             return portable(lower(masked_write(node, place[0], updates, reduction, site), builder, site))
         return portable(lower(IndexWrite(data, place, updates, reduction, node.outputs[0]), builder, site))

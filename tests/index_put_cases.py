@@ -92,7 +92,7 @@ class Case:
     def torch_answer(self, torch: Any) -> np.ndarray:
         """By PyTorch's index_put_."""
         out = torch.from_numpy(self.data.copy())
-        indices = tuple(None if i is None else torch.from_numpy(np.ascontiguousarray(i)) for i in self.index)
+        indices = tuple(None if i is None else torch.from_numpy(i.copy()) for i in self.index)
         torch.ops.aten.index_put_(out, list(indices), torch.from_numpy(self.values), self.accumulate)
         return out.numpy()
 

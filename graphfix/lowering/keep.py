@@ -52,6 +52,9 @@ class Scatter(Lowering):
         if not builder.rank(values):
             values = builder.reshape(values, [1] * rank, [ONE] * rank)
         values = builder.transpose(values, order)
+        if isinstance(group.index, Mask) and builder.dims(values)[0] != ONE:
+            # Those of masked_scatter may be more than the mask takes, and one may turn out to stand for all.
+            values = builder.slice(values, 0, 0, builder.size(index, 0))
         shape = [builder.dims(index)[0], *builder.dims(data)[1:]]
         sizes = [builder.size(index, 0), *(builder.size(data, i) for i in range(1, rank))]
         values = builder.expand(values, sizes, shape)

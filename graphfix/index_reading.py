@@ -144,7 +144,7 @@ def _compact(array: np.ndarray) -> np.ndarray:
 
 
 def _with_masks(columns: list[Column], data: Value, facts: Facts, builder: Builder) -> tuple[Points | Mask, ...]:
-    """Columns that are all axes of one mask, in order, become that mask, where it is as large as the axes it is used on.
+    """Columns that are all axes of one mask, in order, become that mask, where it is as large as the axes it is for.
 
     A mask of one axis that may be shorter or longer is padded or cut: beyond the axis it cannot hold.
     """
@@ -173,7 +173,7 @@ def _with_masks(columns: list[Column], data: Value, facts: Facts, builder: Build
 
 
 def _expanded_to(mask: Value, sizes: tuple[Expr, ...], facts: Facts) -> bool:
-    """Whether a mask was expanded to these sizes. (It is larger only where the data has size 1, which is no valid mask.)"""
+    """Whether a mask was expanded to these sizes. (Where the data has size 1 it may be larger: no valid mask.)"""
     maker = mask.inputs[0] if mask.inputs else None
     return maker is not None and maker.is_op("Expand") and facts.ints(maker.inputs[1]) == sizes
 
@@ -188,13 +188,16 @@ def _resized(mask: Value, data: Value, axis: int, builder: Builder) -> Value:
 
 def _mask_of_row(tensor: Value | None, facts: Facts) -> Value | None:
     """The mask of rank 1 whose ``NonZero`` (of shape [1, count]) a column is."""
+    shape = facts.shape(tensor) if tensor is not None else None
+    if not shape or shape[-1] == ONE:
+        return None
     while tensor is not None and tensor.inputs:
         node = tensor.inputs[0]
         if node.is_op("NonZero"):
             return node.inputs[0] if facts.rank(node.inputs[0]) == 1 else None
         shape = facts.shape(tensor)
-        flat = shape is not None and len([d for d in shape if d != ONE]) <= 1 and bool(shape) and shape[-1] != ONE
-        if not (node.is_op("Squeeze", "Reshape", "Identity", "Cast") and flat):
+        vector = shape is not None and len([d for d in shape if d != ONE]) <= 1
+        if not (vector and node.is_op("Squeeze", "Unsqueeze", "Reshape", "Transpose", "Identity", "Cast")):
             return None
         tensor = node.inputs[0]
     return None

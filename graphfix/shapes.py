@@ -8,6 +8,7 @@ wrong ranks).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from graphfix import aten
 from graphfix.graph import STANDARD_DOMAINS, attributes_of, opset_of, tensor_type
 
 STUB_DOMAIN = "graphfix.stub"
-_SMALL = 4096  # bytes: constants up to this size may hold shapes or indices
+_SMALL = 1024  # elements: constants up to this size may hold shapes or indices
 
 # PyTorch's ScalarType codes (c10/core/ScalarType.h).
 SCALAR_TYPES: dict[int, int] = {
@@ -114,7 +115,7 @@ def _light_graph(graph: onnx.GraphProto, opset: int, trusted: bool) -> onnx.Grap
     for tensor in graph.initializer:
         if tensor.name in inputs:
             continue
-        if tensor.data_location != TensorProto.EXTERNAL and tensor.ByteSize() <= _SMALL:
+        if tensor.data_location != TensorProto.EXTERNAL and math.prod(tensor.dims) <= _SMALL:
             light.initializer.add().CopyFrom(tensor)
             constants[tensor.name] = tensor
         else:
@@ -126,7 +127,7 @@ def _light_graph(graph: onnx.GraphProto, opset: int, trusted: bool) -> onnx.Grap
     for node in graph.node:
         copy_node = light.node.add()
         tensor = _constant_of(node)
-        if tensor is not None and (tensor.ByteSize() > _SMALL or tensor.data_location == TensorProto.EXTERNAL):
+        if tensor is not None and (math.prod(tensor.dims) > _SMALL or tensor.data_location == TensorProto.EXTERNAL):
             copy_node.op_type, copy_node.domain = "Constant", STUB_DOMAIN
             copy_node.output.extend(node.output)
             light.value_info.append(helper.make_tensor_value_info(node.output[0], tensor.data_type, tensor.dims))

@@ -48,7 +48,7 @@ def run(model: onnx.ModelProto, feeds: Arrays) -> list[np.ndarray]:
     options.log_severity_level = 4
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     known = {i.name for i in session.get_inputs()}
-    return session.run(None, {k: v for k, v in feeds.items() if k in known})
+    return session.run(None, {k: np.asarray(v) for k, v in feeds.items() if k in known})
 
 
 def answers(name: str) -> list[tuple[Arrays, list[np.ndarray]]]:
@@ -356,23 +356,24 @@ def test_masks_like_numpy(case: tuple[onnx.ModelProto, Arrays, np.ndarray, bool]
 @pytest.mark.parametrize(
     ("mask", "data", "value", "expected"),
     [
-        ('"B"', '"B", 6, 5', "", "repaired"),
-        ('"B", "T"', '"B", "T", "C"', "", "repaired"),
-        ('"B", "T"', '"B", "T", "C"', '"B", "T", "C"', "repaired"),
+        ("B", "B, 6, 5", "", "repaired"),
+        ("B, T", "B, T, C", "", "repaired"),
+        ("B, T", "B, T, C", "B, T, C", "repaired"),
         ("5", "5, 5", "", "suspected"),
-        ('"B"', '"B", "B"', "", "suspected"),
+        ("B", "B, B", "", "suspected"),
         ("5", "5, 5", "5, 5", "nothing"),  # torch.where broadcasts from the right; x[mask] = value has one value
         ("1", "1, 5", "", "nothing"),  # both readings are the same
-        ('"T"', '"B", "T"', "", "nothing"),
-        ("6", '"B", 6', "", "nothing"),
-        ("", '"B", 6', "", "nothing"),
+        ("T", "B, T", "", "nothing"),
+        ("6", "B, 6", "", "nothing"),
+        ("", "B, 6", "", "nothing"),
         ("4", "3, 6", "", "nothing"),  # no reading makes it run
     ],
 )
 def test_which_masks_are_laid_along_the_first_axes(mask: str, data: str, value: str, expected: str) -> None:
+    mask, value = (f"[{sizes}]" if sizes else "" for sizes in (mask, value))
     text = f"""<ir_version: 8, opset_import: ["": 17]>
-    g (bool[{mask}] mask, float[{data}] x, float[{value}] c) => (float[{data}] out) {{ out = Where(mask, c, x) }}"""
-    result = fixed(onnx.parser.parse_model(text.replace('"B"', "B").replace('"T"', "T").replace('"C"', "C")))
+    g (bool{mask} mask, float[{data}] x, float{value} c) => (float[{data}] out) {{ out = Where(mask, c, x) }}"""
+    result = fixed(onnx.parser.parse_model(text))
     repaired = [r.pass_name for r in result.report.replacements]
     suspected = any("--repair mask-alignment" in note for note in result.report.notes)
     found = "repaired" if repaired == ["repair-mask-alignment"] else "suspected" if suspected else "nothing"
@@ -531,7 +532,7 @@ def test_bool_where_in_bodies_and_functions(p: bool) -> None:
     np.testing.assert_array_equal(ReferenceSession(model).run(feeds)["out"], want)
 
 
-# ---- options and words -------------------------------------------------------------------------------------------------
+# ---- options and words -----------------------------------------------------------------------------------------------
 
 
 def test_the_repairs() -> None:

@@ -524,30 +524,19 @@ class Builder:
         return self.emit("Where", [condition, yes, no], None, dtype, shape)
 
     def _where_bool(self, condition: Value, yes: Value, no: Value) -> Value:
-        rank = max(self.rank(t) for t in (condition, yes, no))
-
-        def known(side: Value, other: Value) -> bool | None:
-            """The one constant value of a side that has no part in the shape of the result."""
-            plain = all(d == ONE for d in self.dims(side)) and max(self.rank(condition), self.rank(other)) == rank
-            value = self.facts.scalar(side) if plain else None
-            return None if value is None else bool(value)
-
-        if_true, if_false = known(yes, no), known(no, yes)
-        if if_true is not None and if_false is not None and self.rank(condition) < rank:
-            if_false = None
-        if if_true is not None and if_false is not None and if_true != if_false:
-            return condition if if_true else self.unary("Not", condition)
+        otherwise = self.unary("Not", condition)
+        if_true, if_false = self._plain_bool(yes, condition, no), self._plain_bool(no, condition, yes)
         if if_true is not None:
-            if if_true:
-                return self.binary("Or", condition, no)
-            return self.binary("And", self.unary("Not", condition), no)
+            return self.binary("Or", condition, no) if if_true else self.binary("And", otherwise, no)
         if if_false is not None:
-            if not if_false:
-                return self.binary("And", condition, yes)
-            return self.binary("Or", self.unary("Not", condition), yes)
-        chosen = self.binary("And", condition, yes)
-        other = self.binary("And", self.unary("Not", condition), no)
-        return self.binary("Or", chosen, other)
+            return self.binary("Or", otherwise, yes) if if_false else self.binary("And", condition, yes)
+        return self.binary("Or", self.binary("And", condition, yes), self.binary("And", otherwise, no))
+
+    def _plain_bool(self, side: Value, *others: Value) -> bool | None:
+        """The value of a constant of one element that has no part in what it and the others broadcast to."""
+        value = self.facts.scalar(side)
+        alone = value is not None and self.rank(side) <= max(self.rank(other) for other in others)
+        return bool(value) if alone else None
 
     def add(self, a: Value, b: Value) -> Value:
         """The sum in the type of ``a``, wrapping as integers do; logical or for bool."""

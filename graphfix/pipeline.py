@@ -91,6 +91,7 @@ class _Run:
         self.report = Report(versions=_versions())
         self.repairs, self.passes = _selected(options)
         self.refused: dict[tuple[str, str], Left] = {}
+        self.kept_as: dict[tuple[str, str], tuple[str, str]] = {}  # a scatter's output: that of the write it stands for
         self.suspected: dict[tuple[str, str, str], str] = {}
         self.reference = loaded.model
         self.model = loaded.model
@@ -237,24 +238,28 @@ class _Run:
     ) -> None:
         if rewrite.silent:
             return
-        self.refused.pop((scope.path, output), None)
+        key = self.kept_as.pop((scope.path, output), (scope.path, output))
+        self.refused.pop(key, None)
         self.report.replacements.append(
             Replacement(
                 rewrite.code, rewrite.name, label, output, operator, scope.path, result.lowering, builder.counts()
             )
         )
         if result.kept is not None:
-            left = Left(rewrite.code, label, output, operator, scope.path, result.kept, asked=False)
-            self.refused[scope.path, output] = left
+            self.refused[key] = Left(rewrite.code, label, output, operator, scope.path, result.kept, asked=False)
+            for node in builder.nodes:
+                if node.is_op("ScatterND", "ScatterElements"):
+                    self.kept_as[scope.path, node.outputs[0].name] = key
 
     def refuse(self, rewrite: Pass, node: Node, scope: Scope, reason: str) -> None:
         output = next((o.name for o in node.outputs if o.name), "")
         asked = rewrite.asked or rewrite.name in self.options.repair
         left = Left(rewrite.code, node.name, output, rewrite.operator(node), scope.path, reason, asked)
-        known = self.refused.get((scope.path, output))
+        key = self.kept_as.get((scope.path, output), (scope.path, output))
+        known = self.refused.get(key)
         # What an ATen node was kept as (a scatter with a reason) is said once, in the words of the first pass.
         if known is None or known.asked:
-            self.refused[scope.path, output] = left
+            self.refused[key] = left
 
     def suspect(self, rewrite: Pass, node: Node, scope: Scope, fault: Fault) -> None:
         """Report a fault that is not repaired, once."""

@@ -363,18 +363,14 @@ def _common_type(types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
 def annotate(model: onnx.ModelProto) -> None:
     """Write the inferred types of intermediate values into the main graph's value_info, where it has none.
 
-    Sizes that inference only numbered stay unknown: no new names of dims appear in the model.
+    Only fully known shapes: a named or numbered size of an inner value contradicts the inputs once a user fixes these
+    (tract refuses such a file).
     """
     inferred = infer(model).graph
     graph = model.graph
     known = {v.name for v in (*graph.input, *graph.output, *graph.value_info)} | {t.name for t in graph.initializer}
-    made = {name for node in graph.node for name in node.output}
+    new = {name for node in graph.node for name in node.output} - known
     for value in inferred.value_info:
-        if value.name in known or value.name not in made:
-            continue
-        entry = graph.value_info.add()
-        entry.CopyFrom(value)
-        if entry.type.HasField("tensor_type"):
-            for dim in entry.type.tensor_type.shape.dim:
-                if dim.dim_param.startswith("unk__"):
-                    dim.ClearField("dim_param")
+        shape = tensor_type(value.type)[1]
+        if value.name in new and shape is not None and all(isinstance(size, int) for size in shape):
+            graph.value_info.add().CopyFrom(value)

@@ -228,7 +228,7 @@ def test_missing_arguments(capfd) -> None:
 def test_options_arrive(engine: FakeEngine, models: Path, capfd) -> None:
     arguments = ["--only", "GF101", "--skip", "ATEN-INDEX-PUT", "--opset", "13", "--input-shape", "x:2, 3,8"]
     arguments += ["--rtol", "0.5", "--atol", "0", "--no-simplify", "--verify", "none", "--budget", "1.5M", "--strict"]
-    arguments += ["--inputs", str(models / "mask_rows.npz")]
+    arguments += ["--inputs", str(models / "mask_rows.npz"), "--repair", "gf302", "--repair", "Lost-Accumulate"]
     assert run(models / "mask_rows.onnx", models / "out.onnx", *arguments) == 0
     options = vars(engine.options)
     sets = options.pop("inputs")
@@ -243,6 +243,7 @@ def test_options_arrive(engine: FakeEngine, models: Path, capfd) -> None:
         "verify": "none",
         "budget": 3 << 19,
         "strict": True,
+        "repair": ("repair-mask-alignment", "repair-lost-accumulate"),
     }
     assert [{name: array.shape for name, array in arrays.items()} for arrays in sets] == [
         {"x": (2, 6, 8), "padding": (2, 6)},

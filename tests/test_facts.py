@@ -5,32 +5,16 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from graph_view import View
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import numpy_helper, parser
+from onnx import numpy_helper
 
-from graphfix import shapes
-from graphfix.facts import Facts, Ramp
-from graphfix.graph import Model
+from graphfix.facts import Ramp
 from graphfix.symbolic import ONE, ZERO, Expr, broadcast_dim, product
 
 N, M, T = Expr.dim("N"), Expr.dim("M"), Expr.dim("T")
 V = Expr.value("v")
-
-
-class View:
-    """A graph's tensors by name, and the facts about them."""
-
-    def __init__(self, text: str, opset: int = 13, add=()):
-        model = parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}, "org.pytorch.aten": 1]> {text}')
-        model.graph.initializer.extend(add)
-        for node in model.graph.node:  # the parser drops a missing last input
-            node.input[:] = ["" if name == "none" else name for name in node.input]
-        self.model = Model(model, shapes.infer(model))
-        self.facts = Facts(self.model)
-
-    def __getitem__(self, name: str):
-        return self.model.main.find(name)
 
 
 # ---- symbols

@@ -349,7 +349,7 @@ def test_masks_like_numpy(case: tuple[onnx.ModelProto, Arrays, np.ndarray, bool]
     unasked = fixed(model)
     if not runs:
         assert unasked.model.SerializeToString() == asked.model.SerializeToString()
-    elif feeds["x"].dtype != bool:
+    elif feeds["x"].dtype.name not in ("bool", "int16"):  # ONNX Runtime has no Where for these
         np.testing.assert_array_equal(run(unasked.model, feeds)[0], run(model, feeds)[0])
 
 

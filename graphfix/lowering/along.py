@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from graphfix.builder import BOOL, INT32, INT64, WHERE_TYPES, Builder, OpsetTooLow
@@ -17,6 +19,7 @@ from graphfix.lowering.positions import last_along, wrapped
 from graphfix.symbolic import ONE, product
 
 MOST_UNROLLED = 16
+MOST_MAPPED = 1 << 20  # elements of data for which a constant map is written into the model
 
 
 def lower_along(
@@ -54,8 +57,9 @@ def _largest(write: IndexWrite, along: Along, context: Context) -> int:
     """The largest new intermediate of `_write`, in bytes."""
     data_shape, index_shape = context.facts.shape(write.data), context.facts.shape(along.tensor)
     assert data_shape is not None and index_shape is not None
-    known = all(d.constant is not None for d in data_shape) and context.facts.const(along.tensor) is not None
-    if index_shape[along.axis] == ONE or (known and write.reduction is Reduction.NONE):
+    size = product(data_shape).constant
+    mapped = size is not None and size <= MOST_MAPPED and context.facts.const(along.tensor) is not None
+    if index_shape[along.axis] == ONE or (mapped and write.reduction is Reduction.NONE):
         return context.bytes_of(data_shape, INT64)
     return context.bytes_of([*index_shape, data_shape[along.axis]], INT32)
 
@@ -197,12 +201,16 @@ def _constant_map(
     assert size is not None
     if builder.opset < 11 or (known.size and not -size <= known.min() <= known.max() < size):
         return None
-    source = np.broadcast_to(
-        np.arange(size).reshape([-1 if i == axis else 1 for i in range(len(shape))]), [d or 0 for d in shape]
-    ).copy()
-    for k in range(known.shape[axis]):
-        at = np.expand_dims(np.take(known, k, axis) % size, axis)
-        np.put_along_axis(source, at.astype(np.int64), size + k, axis)
+    if math.prod(d or 0 for d in shape) > MOST_MAPPED:
+        return None
+    rows = np.moveaxis(known, axis, -1)
+    outer, count = rows.shape[:-1], rows.shape[-1]
+    lines = math.prod(outer)
+    source = np.tile(np.arange(size), (lines, 1))
+    # Later values have larger numbers: of those that meet, the largest is the last.
+    at = (np.arange(lines)[:, None], rows.reshape(lines, count) % size)
+    np.maximum.at(source, at, size + np.arange(count))
+    source = np.moveaxis(source.reshape(*outer, size), -1, axis)
     both = builder.concat([data, values], axis)
     return builder.emit(
         "GatherElements", [both, builder.constant(source)], {"axis": axis}, data.dtype, builder.dims(data)

@@ -1,12 +1,35 @@
-"""ATen nodes of a model view: the operator's arguments as tensors and constants."""
+"""Passes over ATen nodes: the operator's arguments as tensors and constants."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from typing import Any, ClassVar
 
 from graphfix import aten
 from graphfix.facts import Facts
 from graphfix.graph import Node, Value
+from graphfix.pass_base import Pass, Refusal, Site
+
+
+class AtenPass(Pass):
+    """A pass for one ATen operator, ``aten_operator`` (``index_put``)."""
+
+    aten_operator: ClassVar[str]
+
+    def match(self, node: Node, site: Site) -> Any | Refusal | None:
+        """What `read` makes of the call; a Refusal when the node does not have the form of its operator."""
+        try:
+            call = call_of(node, self.aten_operator)
+            return None if call is None else self.read(call, node, site)
+        except aten.AtenFormError as error:
+            return Refusal(str(error))
+
+    @abstractmethod
+    def read(self, call: aten.AtenCall[Value], node: Node, site: Site) -> Any | Refusal:
+        """What `rewrite` needs, or a Refusal. May raise AtenFormError."""
+
+    def operator(self, node: Node) -> str:
+        return f"aten::{self.aten_operator}"
 
 
 def call_of(node: Node, operator: str) -> aten.AtenCall[Value] | None:

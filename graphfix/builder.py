@@ -400,6 +400,8 @@ class Builder:
         """Broadcast to exactly this shape."""
         if tuple(shape) == self.facts.shape(x):
             return x
+        if x.dtype == TensorProto.BFLOAT16:  # for which ONNX Runtime on CPU has no Expand
+            return self.cast(self.expand(self.cast(x, TensorProto.FLOAT), sizes, shape), x.dtype)
         return self.emit("Expand", [x, self.vector(sizes)], None, x.dtype, shape)
 
     def concat(self, parts: Sequence[Value], axis: int) -> Value:

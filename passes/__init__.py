@@ -1,5 +1,6 @@
 """The passes, in the order in which they run: `graphfix passes` lists them, `graphfix explain CODE` explains one."""
 
+from graphfix.pass_base import Pass
 from graphfix.passes.aten_arange import AtenArange
 from graphfix.passes.aten_gather import AtenGather
 from graphfix.passes.aten_index import AtenIndex
@@ -21,8 +22,6 @@ from graphfix.passes.repair_where_bool import RepairWhereBool
 from graphfix.passes.scatter_elements import ScatterElements
 from graphfix.passes.scatter_nd import ScatterND
 from graphfix.passes.span_chain import SpanChain
-
-from graphfix.pass_base import Pass
 
 PASSES: tuple[type[Pass], ...] = (
     RepairMaskAlignment,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from onnx import TensorProto
 
-from graphfix.aten import AtenFormError
-from graphfix.aten_nodes import call_of, scalar_argument
+from graphfix.aten import AtenCall
+from graphfix.aten_nodes import AtenPass, scalar_argument
 from graphfix.builder import FLOATS, INT64, Builder
 from graphfix.facts import INTEGERS
-from graphfix.graph import Node
-from graphfix.pass_base import Pass, Refusal, Rewrite, Site
+from graphfix.graph import Node, Value
+from graphfix.pass_base import Refusal, Rewrite, Site
 from graphfix.shapes import SCALAR_TYPES
 from graphfix.symbolic import Expr
 
 
-class AtenArange(Pass):
+class AtenArange(AtenPass):
     """Replace ATen arange nodes by Range, or by a constant where the bounds are known.
 
     Why: below opset 11 there is no Range; the exporters of torch 1.8 to 1.11 write an ATen node that no engine runs.
@@ -24,15 +24,10 @@ class AtenArange(Pass):
 
     code = "GF201"
     name = "aten-arange"
+    aten_operator = "arange"
 
-    def match(self, node: Node, site: Site):
-        try:
-            call = call_of(node, "arange")
-            if call is None:
-                return None
-            code = scalar_argument(call, "dtype", site.facts)
-        except AtenFormError as error:
-            return Refusal(str(error))
+    def read(self, call: AtenCall[Value], node: Node, site: Site):
+        code = scalar_argument(call, "dtype", site.facts)
         bounds = [call.scalars.get(p, call.arguments.get(p)) for p in ("start", "end", "step")]
         if bounds[1] is None:
             return Refusal("arange lacks its end")
@@ -62,6 +57,3 @@ class AtenArange(Pass):
             ends.append(bound if builder.facts.rank(bound) == 0 else builder.reshape(bound, [], []))
         shape = site.facts.shape(node.outputs[0]) or (Expr.dim(f"{node.label}[0]"),)
         return Rewrite(builder.cast(builder.emit("Range", ends, None, wide, shape), dtype), "range")
-
-    def operator(self, node: Node) -> str:
-        return "aten::arange"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from graphfix.passes.aten_index_put import read_indices
-
-from graphfix.aten import AtenFormError
-from graphfix.aten_nodes import call_of
+from graphfix.aten import AtenCall
+from graphfix.aten_nodes import AtenPass
 from graphfix.builder import BOOL, INT64, Builder
 from graphfix.graph import Node, Value
 from graphfix.index_write import Full, Mask, Points
-from graphfix.lowering.positions import wrapped
+from graphfix.lowering.positions import linear_positions
 from graphfix.masked_region import list_items
-from graphfix.pass_base import Pass, Refusal, Rewrite, Site
+from graphfix.pass_base import Refusal, Rewrite, Site
+from graphfix.passes.aten_index_put import read_indices
 from graphfix.symbolic import Expr
 
 
-class AtenIndex(Pass):
+class AtenIndex(AtenPass):
     """Replace ATen index nodes, ``x[i, j]`` and ``x[mask]``, by Gather.
 
     Why: the exporters of torch 1.8 to 1.11 write reads by index tensors as ATen nodes, the indices as a list
@@ -27,14 +26,9 @@ class AtenIndex(Pass):
 
     code = "GF202"
     name = "aten-index"
+    aten_operator = "index"
 
-    def match(self, node: Node, site: Site):
-        try:
-            call = call_of(node, "index")
-            if call is None:
-                return None
-        except AtenFormError as error:
-            return Refusal(str(error))
+    def read(self, call: AtenCall[Value], node: Node, site: Site):
         data = call.arguments["self"]
         shape = site.facts.shape(data)
         index = read_indices(list_items(list(node.inputs[1:])), data, site)
@@ -73,9 +67,6 @@ class AtenIndex(Pass):
         kept = "the number of rows that a mask selects depends on the data" if masked else None
         return Rewrite(result, "nonzero" if masked else "gather", kept)
 
-    def operator(self, node: Node) -> str:
-        return "aten::index"
-
 
 def _mask_columns(mask: Value, builder: Builder) -> list[Value]:
     """The positions where a mask holds, as one index vector for each of its axes."""
@@ -94,18 +85,7 @@ def _mask_columns(mask: Value, builder: Builder) -> list[Value]:
 def _gather(data: Value, axes: list[int], tensors: list[Value], separated: bool, builder: Builder) -> Value:
     """``data`` read at index tensors that broadcast together; separated ones move to the front, as in PyTorch."""
     order = [*axes, *(a for a in range(builder.rank(data)) if a not in axes)] if separated else None
-    total: Value | None = None
-    for axis, tensor in zip(axes, tensors, strict=True):
-        size = builder.size(data, axis)
-        term = wrapped(builder, tensor, size)
-        if total is None:
-            total = term
-        else:
-            stride = builder.constant(size) if isinstance(size, int) else size
-            total = builder.binary("Add", builder.binary("Mul", total, stride), term)
-    assert total is not None
-    if all(builder.rank(t) == 0 for t in tensors):
-        total = builder.reshape(total, [], [])  # sizes known only at run time have shape [1]
+    total = linear_positions(builder, data, axes, tensors)
     if order is not None:
         data = builder.transpose(data, order)
     first = 0 if separated else axes[0]

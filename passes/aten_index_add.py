@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from graphfix.passes.aten_index_copy import match_rows, write_rows
-
-from graphfix.aten import AtenFormError
-from graphfix.aten_nodes import scalar_argument
+from graphfix.aten import AtenCall
+from graphfix.aten_nodes import AtenPass, scalar_argument
 from graphfix.builder import Builder
-from graphfix.graph import Node
+from graphfix.graph import Node, Value
 from graphfix.index_write import Reduction
-from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
+from graphfix.pass_base import Refusal, Rewrite, Site, lower
+from graphfix.passes.aten_index_copy import read_rows, write_rows
 
 
-class AtenIndexAdd(Pass):
+class AtenIndexAdd(AtenPass):
     """Replace ATen index_add nodes, ``x.index_add(dim, index, source, alpha)``, by standard operators.
 
     Why: no engine runs ATen nodes.
@@ -22,19 +21,15 @@ class AtenIndexAdd(Pass):
 
     code = "GF104"
     name = "aten-index-add"
+    aten_operator = "index_add"
 
-    def match(self, node: Node, site: Site):
-        return match_rows(node, "index_add", site)
+    def read(self, call: AtenCall[Value], node: Node, site: Site):
+        arguments = read_rows(call, node, site)
+        alpha = scalar_argument(call, "alpha", site.facts, 1)
+        return arguments if isinstance(arguments, Refusal) else (*arguments[:-1], alpha)
 
     def rewrite(self, match, builder: Builder, site: Site) -> Rewrite | Refusal:
-        data, axis, index, source, output, call = match
-        try:
-            alpha = scalar_argument(call, "alpha", site.facts, 1)
-        except AtenFormError as error:
-            return Refusal(str(error))
+        data, axis, index, source, output, alpha = match
         if alpha != 1:
             source = builder.arithmetic("Mul", source, builder.constant(alpha, source.dtype))
         return lower(write_rows(data, axis, index, source, Reduction.ADD, output, builder), builder, site)
-
-    def operator(self, node: Node) -> str:
-        return "aten::index_add"

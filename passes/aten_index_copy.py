@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from graphfix.aten import AtenFormError
-from graphfix.aten_nodes import call_of, dim_argument, tensor_or_scalar
+from graphfix.aten import AtenCall
+from graphfix.aten_nodes import AtenPass, dim_argument, tensor_or_scalar
 from graphfix.builder import Builder
 from graphfix.graph import Node, Value
 from graphfix.index_write import Full, IndexWrite, Points, Reduction
-from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
+from graphfix.pass_base import Refusal, Rewrite, Site, lower
 from graphfix.symbolic import ONE
 
 
-class AtenIndexCopy(Pass):
+class AtenIndexCopy(AtenPass):
     """Replace ATen index_copy nodes, ``x.index_copy(dim, index, source)``, by standard operators.
 
     Why: no engine runs ATen nodes.
@@ -21,31 +21,23 @@ class AtenIndexCopy(Pass):
 
     code = "GF103"
     name = "aten-index-copy"
+    aten_operator = "index_copy"
 
-    def match(self, node: Node, site: Site):
-        return match_rows(node, "index_copy", site)
+    def read(self, call: AtenCall[Value], node: Node, site: Site):
+        return read_rows(call, node, site)
 
     def rewrite(self, match, builder: Builder, site: Site) -> Rewrite | Refusal:
         data, axis, index, source, output, _ = match
         return lower(write_rows(data, axis, index, source, Reduction.NONE, output, builder), builder, site)
 
-    def operator(self, node: Node) -> str:
-        return "aten::index_copy"
 
-
-def match_rows(node: Node, operator: str, site: Site):
+def read_rows(call: AtenCall[Value], node: Node, site: Site):
     """The arguments of index_copy and index_add: (data, axis, index, source, output, call)."""
-    try:
-        call = call_of(node, operator)
-        if call is None:
-            return None
-        data, index, source = (tensor_or_scalar(call, p) for p in ("self", "index", "source"))
-        rank = site.facts.rank(data)
-        if rank is None or site.facts.rank(index) is None:
-            return Refusal("the rank of the data or of the index is unknown")
-        return data, dim_argument(call, rank, site.facts), index, source, node.outputs[0], call
-    except AtenFormError as error:
-        return Refusal(str(error))
+    data, index, source = (tensor_or_scalar(call, p) for p in ("self", "index", "source"))
+    rank = site.facts.rank(data)
+    if rank is None or site.facts.rank(index) is None:
+        return Refusal("the rank of the data or of the index is unknown")
+    return data, dim_argument(call, rank, site.facts), index, source, node.outputs[0], call
 
 
 def write_rows(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphfix.aten import AtenFormError
-from graphfix.aten_nodes import call_of, scalar_argument
+from graphfix.aten import AtenCall
+from graphfix.aten_nodes import AtenPass, scalar_argument
 from graphfix.facts import INTEGERS, MASKS
 from graphfix.graph import Node, Value
 from graphfix.index_write import Full, IndexWrite, Mask, Points, Reduction
@@ -11,7 +11,7 @@ from graphfix.masked_region import list_items, mask_root
 from graphfix.pass_base import IndexWritePass, Refusal, Site
 
 
-class AtenIndexPut(IndexWritePass):
+class AtenIndexPut(AtenPass, IndexWritePass):
     """Replace ATen index_put nodes by standard operators.
 
     Why: torch 1.8 to 1.11 with ONNX_ATEN_FALLBACK (and Caffe2 builds of later versions, and users' own symbolics) write
@@ -28,15 +28,10 @@ class AtenIndexPut(IndexWritePass):
 
     code = "GF101"
     name = "aten-index-put"
+    aten_operator = "index_put"
 
-    def match(self, node: Node, site: Site) -> IndexWrite | Refusal | None:
-        try:
-            call = call_of(node, "index_put")
-            if call is None:
-                return None
-            accumulate = scalar_argument(call, "accumulate", site.facts)
-        except AtenFormError as error:
-            return Refusal(str(error))
+    def read(self, call: AtenCall[Value], node: Node, site: Site):
+        accumulate = scalar_argument(call, "accumulate", site.facts)
         data, values = call.arguments["self"], call.arguments["values"]
         items = list_items([i if i is not None else _nothing(node) for i in call.indices])
         index = read_indices(items, data, site)
@@ -44,9 +39,6 @@ class AtenIndexPut(IndexWritePass):
             return index
         reduction = Reduction.ADD if accumulate else Reduction.NONE
         return IndexWrite(data, index, values, reduction, node.outputs[0])
-
-    def operator(self, node: Node) -> str:
-        return "aten::index_put"
 
 
 def _nothing(node: Node) -> Value:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from graphfix.aten import AtenFormError
-from graphfix.aten_nodes import call_of, tensor_or_scalar
+from graphfix.aten import AtenCall
+from graphfix.aten_nodes import AtenPass, tensor_or_scalar
 from graphfix.builder import BOOL, WHERE_TYPES, Builder
-from graphfix.graph import Node
-from graphfix.pass_base import Pass, Refusal, Rewrite, Site
+from graphfix.graph import Node, Value
+from graphfix.pass_base import Refusal, Rewrite, Site
 
 
-class AtenMaskedFill(Pass):
+class AtenMaskedFill(AtenPass):
     """Replace ATen masked_fill nodes by Where.
 
     Why: no engine runs ATen nodes.
@@ -19,15 +19,10 @@ class AtenMaskedFill(Pass):
 
     code = "GF105"
     name = "aten-masked-fill"
+    aten_operator = "masked_fill"
 
-    def match(self, node: Node, site: Site):
-        try:
-            call = call_of(node, "masked_fill")
-            if call is None:
-                return None
-            data, mask = tensor_or_scalar(call, "self"), tensor_or_scalar(call, "mask")
-        except AtenFormError as error:
-            return Refusal(str(error))
+    def read(self, call: AtenCall[Value], node: Node, site: Site):
+        data, mask = tensor_or_scalar(call, "self"), tensor_or_scalar(call, "mask")
         value = call.scalars.get("value", call.arguments.get("value"))
         if value is None or data.dtype not in WHERE_TYPES:
             return Refusal("masked_fill lacks its value, or the element type of the data is unknown")
@@ -45,6 +40,3 @@ class AtenMaskedFill(Pass):
             value = builder.reshape(value, [], [])
         value = builder.cast(value, data.dtype)
         return Rewrite(builder.where(builder.cast(mask, BOOL), value, data), "mask_where")
-
-    def operator(self, node: Node) -> str:
-        return "aten::masked_fill"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from graphfix.aten import AtenFormError
-from graphfix.aten_nodes import call_of, tensor_or_scalar
+from graphfix.aten import AtenCall
+from graphfix.aten_nodes import AtenPass, tensor_or_scalar
 from graphfix.builder import BOOL, Builder
-from graphfix.graph import Node
+from graphfix.graph import Node, Value
 from graphfix.index_write import IndexWrite, Mask, Reduction
-from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
+from graphfix.pass_base import Refusal, Rewrite, Site, lower
 from graphfix.symbolic import ONE
 
 
-class AtenMaskedScatter(Pass):
+class AtenMaskedScatter(AtenPass):
     """Replace ATen masked_scatter nodes by a running count of the mask and one Gather.
 
     Why: no engine runs ATen nodes.
@@ -23,15 +23,10 @@ class AtenMaskedScatter(Pass):
 
     code = "GF106"
     name = "aten-masked-scatter"
+    aten_operator = "masked_scatter"
 
-    def match(self, node: Node, site: Site):
-        try:
-            call = call_of(node, "masked_scatter")
-            if call is None:
-                return None
-            data, mask, source = (tensor_or_scalar(call, p) for p in ("self", "mask", "source"))
-        except AtenFormError as error:
-            return Refusal(str(error))
+    def read(self, call: AtenCall[Value], node: Node, site: Site):
+        data, mask, source = (tensor_or_scalar(call, p) for p in ("self", "mask", "source"))
         if any(site.facts.rank(t) is None for t in (data, mask, source)):
             return Refusal("the rank of the data, the mask or the source is unknown")
         return data, mask, source, node.outputs[0]
@@ -49,6 +44,3 @@ class AtenMaskedScatter(Pass):
         data, mask = builder.reshape(data, [1], [ONE]), builder.reshape(mask, [1], [ONE])
         row = lower(IndexWrite(data, (Mask(mask),), source, Reduction.NONE, output), builder, site)
         return row if isinstance(row, Refusal) else replace(row, result=builder.reshape(row.result, [], []))
-
-    def operator(self, node: Node) -> str:
-        return "aten::masked_scatter"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from graphfix.passes.aten_scatter import match_along
-
-from graphfix.aten import AtenFormError
+from graphfix.aten import AtenCall
+from graphfix.aten_nodes import AtenPass
 from graphfix.builder import Builder
-from graphfix.graph import Node
+from graphfix.graph import Node, Value
 from graphfix.index_write import Along, IndexWrite, Reduction
-from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
+from graphfix.pass_base import Refusal, Rewrite, Site, lower
+from graphfix.passes.aten_scatter import read_along
 
 
-class AtenScatterAdd(Pass):
+class AtenScatterAdd(AtenPass):
     """Replace ATen scatter_add nodes by standard operators.
 
     Why: no engine runs ATen nodes.
@@ -21,16 +21,11 @@ class AtenScatterAdd(Pass):
 
     code = "GF108"
     name = "aten-scatter-add"
+    aten_operator = "scatter_add"
 
-    def match(self, node: Node, site: Site):
-        try:
-            return match_along(node, "scatter_add", site)
-        except AtenFormError as error:
-            return Refusal(str(error))
+    def read(self, call: AtenCall[Value], node: Node, site: Site):
+        return read_along(call, node, site)
 
     def rewrite(self, match, builder: Builder, site: Site) -> Rewrite | Refusal:
-        data, axis, index, source, output, _ = match
+        data, axis, index, source, output = match
         return lower(IndexWrite(data, (Along(axis, index),), source, Reduction.ADD, output), builder, site)
-
-    def operator(self, node: Node) -> str:
-        return "aten::scatter_add"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from graphfix.passes.scatter_nd import portable
 
 from graphfix.builder import Builder
 from graphfix.facts import Facts
 from graphfix.graph import Node, Value
 from graphfix.index_write import Along, Full, IndexWrite, Points, Reduction
 from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
+from graphfix.passes.scatter_nd import portable
 from graphfix.symbolic import ONE, Expr
 
 

@@ -8,6 +8,7 @@ import onnxruntime as ort
 import pytest
 from aten_op_cases import ALL, Case, SliceCase
 from hypothesis import HealthCheck, given, settings
+from onnx import TensorProto, parser
 
 import graphfix
 
@@ -56,3 +57,63 @@ def test_like_torch(cases) -> None:
         check(case, case.torch_answer(torch))
 
     hold()
+
+
+ELEMENT_TYPES = ["float", "double", "float16", "bfloat16", "bool"]
+ELEMENT_TYPES += ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"]
+ROWS = np.array([[1, 0, 3], [4, 5, 0], [7, 0, 9], [0, 1, 2]], np.float32)
+SOURCE = np.array([[2, 0, 1], [0, 3, 1]], np.float32)
+INDEX, ELEMENTS, MASK = np.array([2, 0]), np.array([[3, 0, 1], [3, 2, 1]]), ROWS > 4
+# Operator: its inputs and attributes, and the result on numbers.
+CALLS = {
+    "index_put": ("x, i, v, no", "", lambda x, v: _with(x, INDEX, v)),
+    "index_put, accumulate": ("x, i, v, yes", "", lambda x, v: _with(x, INDEX, x[INDEX] + v)),
+    "index": ("x, i", "", lambda x, v: x[INDEX]),
+    "index_fill": ("x, i, one", "dim = 0", lambda x, v: _with(x, INDEX, 1)),
+    "index_copy": ("x, i, v", "dim = 0", lambda x, v: _with(x, INDEX, v)),
+    "index_add": ("x, i, v", "dim = 0", lambda x, v: _with(x, INDEX, x[INDEX] + v)),
+    "masked_fill": ("x, m, one", "", lambda x, v: _with(x, MASK, 1)),
+    "masked_scatter": ("x, m, v", "", lambda x, v: _with(x, MASK, v.reshape(-1)[: MASK.sum()])),
+    "gather": ("x, e", "dim = 0", lambda x, v: np.take_along_axis(x, ELEMENTS, 0)),
+    "scatter": ("x, e, v", "dim = 0", lambda x, v: _element_wise(x, v, lambda old, new: new)),
+    "scatter_add": ("x, e, v", "dim = 0", lambda x, v: _element_wise(x, v, lambda old, new: old + new)),
+    "scatter_reduce": ("x, e, v", 'dim = 0, reduce = "amax"', lambda x, v: _element_wise(x, v, max)),
+}
+
+
+def _with(x: np.ndarray, where: np.ndarray, what) -> np.ndarray:
+    out = x.copy()
+    out[where] = what
+    return out
+
+
+def _element_wise(x: np.ndarray, v: np.ndarray, combine) -> np.ndarray:
+    out = x.copy()
+    for k, j in np.ndindex(v.shape):
+        out[ELEMENTS[k, j], j] = combine(out[ELEMENTS[k, j], j], v[k, j])
+    return out
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("opset", [9, 13, 18])
+def test_every_element_type(call: str, opset: int) -> None:
+    """Small whole numbers are the same in all of them; as bool, what is not 0 is true."""
+    inputs, attributes, answer = CALLS[call]
+    attributes = f'operator = "{call.split(",")[0]}"' + (f", {attributes}" if attributes else "")
+    for dtype in ELEMENT_TYPES:
+        if dtype == "bfloat16" and opset < 13:
+            continue  # no operator takes it
+        code = TensorProto.DataType.Value(dtype.upper())
+        model = parser.parse_model(f"""<ir_version: 8, opset_import: ["": {opset}, "org.pytorch.aten": 1]>
+        g (float[N, 3] px, int64[K] i, bool[N, 3] m, int64[K, 3] e, float[K, 3] pv) => (float[?, 3] y)
+        <bool no = {{0}}, bool yes = {{1}}, float one = {{1}}> {{
+            x = Cast<to = {code}>(px)
+            v = Cast<to = {code}>(pv)
+            z = org.pytorch.aten.ATen<{attributes}>({inputs})
+            y = Cast<to = 1>(z)
+        }}""")
+        x, v = (ROWS != 0, SOURCE != 0) if dtype == "bool" else (ROWS, SOURCE)
+        result = graphfix.fix(model, verify="none", simplify=False).model
+        assert "ATen" not in {n.op_type for n in result.graph.node}, dtype
+        got = run(result, {"px": ROWS, "i": INDEX, "m": MASK, "e": ELEMENTS, "pv": SOURCE})
+        np.testing.assert_array_equal(got, answer(x, v).astype(np.float32), err_msg=dtype)

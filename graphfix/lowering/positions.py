@@ -61,14 +61,12 @@ def wrapped(builder: Builder, tensor: Value, size: int | Value) -> Value:
     return builder.where(negative, builder.binary("Add", tensor, length), tensor)
 
 
-def linear_index(selection: Selection, axes: Sequence[int], group: Group, builder: Builder) -> Value:
-    """The indices into some axes of a group as positions in these axes flattened, int64, in the index's own shape."""
-    assert isinstance(group.index, PointSet)
-    tensors = dict(zip(group.axes, group.index.tensors, strict=True))
+def linear_positions(builder: Builder, data: Value, axes: Sequence[int], tensors: Sequence[Value]) -> Value:
+    """Index tensors that broadcast together as positions in their axes of ``data`` flattened, as int64."""
     total: Value | None = None
-    for axis in axes:
-        size = builder.size(selection.data, axis)
-        term = wrapped(builder, tensors[axis], size)
+    for axis, tensor in zip(axes, tensors, strict=True):
+        size = builder.size(data, axis)
+        term = wrapped(builder, tensor, size)
         if total is None:
             total = term
         else:
@@ -76,6 +74,13 @@ def linear_index(selection: Selection, axes: Sequence[int], group: Group, builde
             total = builder.binary("Add", builder.binary("Mul", total, stride), term)
     assert total is not None
     return total
+
+
+def linear_index(selection: Selection, axes: Sequence[int], group: Group, builder: Builder) -> Value:
+    """The indices into some axes of a group as positions in these axes flattened, in the index's own shape."""
+    assert isinstance(group.index, PointSet)
+    tensors = dict(zip(group.axes, group.index.tensors, strict=True))
+    return linear_positions(builder, selection.data, axes, [tensors[axis] for axis in axes])
 
 
 def flatten(selection: Selection, group: Group, index: Value, builder: Builder) -> Value:

@@ -57,8 +57,8 @@ class Verification:
     """How the result was confirmed.
 
     ``status`` is "confirmed", "failed", "not run" (``verify="none"``, or nothing changed). ``against`` is what the
-    fixed model was compared with ("the input model"). ``sets`` holds one line a set: the shapes of its inputs.
-    ``skipped`` holds input sets that the reference itself refused, with its message.
+    fixed model was compared with ("the input model", or "the input model as repaired"). ``sets`` holds one line a set:
+    the shapes of its inputs. ``skipped`` holds input sets that the reference itself refused, with its message.
     """
 
     status: str

@@ -250,7 +250,8 @@ class Builder:
             return known
         rank = self.rank(tensor)
         shape = self.emit("Shape", [tensor], None, INT64, (Expr.of(rank),))
-        return self.emit("Gather", [shape, self.constant([axis])], {"axis": 0}, INT64, (ONE,))
+        # Slice and not Gather, and Squeeze for a scalar and not Reshape: what TVM and nncase follow.
+        return self.slice(shape, 0, axis, axis + 1)
 
     def sizes(self, tensor: Value, axes: Sequence[int]) -> Size:
         """The product of a tensor's sizes along some axes."""
@@ -286,6 +287,8 @@ class Builder:
         """
         if tuple(shape) == self.facts.shape(x):
             return x
+        if not shape:
+            return self.drop_axes(x, range(self.rank(x)))
         known = self._small_constant(x)
         if known is not None and all(isinstance(s, int) for s in sizes):
             return self.constant(known.reshape([s for s in sizes if isinstance(s, int)]), x.dtype)
@@ -328,7 +331,10 @@ class Builder:
         dropped = set(positions)
         shape = [d for i, d in enumerate(self.dims(x)) if i not in dropped]
         constants = [d.constant for d in shape]
-        if all(c is not None for c in constants) and all(self.dims(x)[p] == ONE for p in positions):
+        known = self._small_constant(x)
+        if known is not None:
+            return self.constant(known.reshape([n for i, n in enumerate(known.shape) if i not in dropped]), x.dtype)
+        if shape and all(c is not None for c in constants) and all(self.dims(x)[p] == ONE for p in positions):
             return self.reshape(x, [c for c in constants if c is not None], shape)
         if self.opset < 13:
             return self.emit("Squeeze", [x], {"axes": sorted(dropped)}, x.dtype, shape)
@@ -576,6 +582,6 @@ class Builder:
         if isinstance(size, int):
             return self.constant(np.arange(size), dtype)
         self.require(11, "Range")
-        stop = self.emit("Reshape", [size, self.constant(np.zeros(0, np.int64))], None, INT64, ())
+        stop = self.drop_axes(size, [0])
         ramp = self.emit("Range", [self.constant(0), stop, self.constant(1)], None, INT64, (extent,))
         return self.cast(ramp, dtype)

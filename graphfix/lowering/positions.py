@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphfix.builder import BOOL, INT32, INT64, Builder
+from graphfix.builder import BOOL, INT32, INT64, Builder, Size
 from graphfix.facts import Facts
 from graphfix.graph import Value
 from graphfix.index_write import Mask
@@ -51,14 +51,21 @@ def last_writers(linear: np.ndarray, total: int) -> np.ndarray:
     return writers
 
 
-def wrapped(builder: Builder, tensor: Value, size: int | Value) -> Value:
+def wrapped(builder: Builder, tensor: Value, size: Size) -> Value:
     """Indices with negative ones counted from the end, as int64."""
     if builder.facts.nonnegative(tensor):
         return builder.cast(tensor, INT64)
     tensor = builder.cast(tensor, INT64)
-    length = builder.constant(size) if isinstance(size, int) else size
+    length = _like(tensor, size, builder)
     negative = builder.binary("Less", tensor, builder.constant(0), BOOL)
     return builder.where(negative, builder.binary("Add", tensor, length), tensor)
+
+
+def _like(tensor: Value, size: Size, builder: Builder) -> Value:
+    """A size as a tensor that does not raise the rank of what it is combined with."""
+    if isinstance(size, int):
+        return builder.constant(size)
+    return size if builder.rank(tensor) else builder.drop_axes(size, [0])
 
 
 def linear_positions(builder: Builder, data: Value, axes: Sequence[int], tensors: Sequence[Value]) -> Value:
@@ -70,8 +77,7 @@ def linear_positions(builder: Builder, data: Value, axes: Sequence[int], tensors
         if total is None:
             total = term
         else:
-            stride = builder.constant(size) if isinstance(size, int) else size
-            total = builder.binary("Add", builder.binary("Mul", total, stride), term)
+            total = builder.binary("Add", builder.binary("Mul", total, _like(total, size, builder)), term)
     assert total is not None
     return total
 

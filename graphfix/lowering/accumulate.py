@@ -135,8 +135,9 @@ def reduce_matching(reduction: Reduction, match: Value, values: Value, axis: int
 class OneHotAdd(Lowering):
     """``MatMul(one_hot, values)`` for sums too large to be spread out.
 
-    A matrix product multiplies by zero, and 0 * Inf is NaN: for float values the finite part is summed alone, and how
-    often +Inf, -Inf and NaN meet at a position is counted by three more columns of the same product.
+    A matrix product multiplies by zero, and 0 * Inf is NaN: for float values that are not known to be finite the finite
+    part is summed alone, and two more products find where +Inf or NaN and where -Inf or NaN come in. (+Inf and -Inf
+    make NaN.)
     """
 
     name = "one_hot_add"
@@ -155,7 +156,7 @@ class OneHotAdd(Lowering):
         (group,) = _reduced_groups(selection, context)
         compared = context.comparison_bytes(selection, group)
         data, values = context.data_bytes(selection), context.values_bytes(selection)
-        columns = 4 if selection.data.dtype in FLOATS else 1
+        columns = 3 if selection.data.dtype in FLOATS else 1
         return Cost(2 * compared + 12 * columns * (data + values), max(compared, columns * data, columns * values))
 
     def emit(self, selection: Selection, builder: Builder) -> Value:
@@ -175,27 +176,29 @@ def _reduce_matmul(selection: Selection, group: Group, values: Value, axis: int,
     order = [axis, *(i for i in range(builder.rank(values)) if i != axis)]
     moved = builder.transpose(values, order)
     table = builder.merge_axes(moved, 1, len(order) - 1) if len(order) > 1 else builder.insert_axes(moved, [1])
-    total = _exact_product(match, table, wide, builder)
+    fill = builder.facts.uniform(selection.values)
+    known = fill if fill is not None else builder.facts.const(selection.values)
+    finite = known is not None and bool(np.isfinite(known.astype(np.float64)).all())
+    total = _exact_product(match, table, wide, finite, builder)
     sizes = [builder.size(match, 0), *(builder.size(moved, i) for i in range(1, len(order)))]
     total = builder.reshape(total, sizes, [builder.dims(match)[0], *builder.dims(moved)[1:]])
     inverse = [order.index(i) for i in range(len(order))]
     return builder.cast(builder.transpose(total, inverse), dtype)
 
 
-def _exact_product(match: Value, table: Value, dtype: int, builder: Builder) -> Value:
+def _exact_product(match: Value, table: Value, dtype: int, finite: bool, builder: Builder) -> Value:
     def product(right: Value) -> Value:
         return builder.emit("MatMul", [match, right], None, dtype, (builder.dims(match)[0], builder.dims(right)[1]))
 
-    if dtype not in FLOATS:
+    if dtype not in FLOATS or finite:
         return product(table)
     zero = builder.constant(0, dtype)
-    nan = builder.is_nan(table)
     # x - x is 0 for finite x and NaN for all others.
     odd = builder.is_nan(builder.binary("Sub", table, table))
     total = product(builder.where(odd, zero, table))
-    positive = builder.binary("And", odd, builder.binary("Greater", table, zero, BOOL))
-    negative = builder.binary("And", odd, builder.binary("Greater", zero, table, BOOL))
-    for special, which in ((np.inf, positive), (-np.inf, negative), (np.nan, nan)):
-        met = builder.binary("Greater", product(builder.cast(which, dtype)), zero, BOOL)
+    not_negative = builder.unary("Not", builder.binary("Greater", zero, table, BOOL))
+    not_positive = builder.unary("Not", builder.binary("Greater", table, zero, BOOL))
+    for special, side in ((np.inf, not_negative), (-np.inf, not_positive)):
+        met = builder.binary("Greater", product(builder.cast(builder.binary("And", odd, side), dtype)), zero, BOOL)
         total = builder.binary("Add", total, builder.where(met, builder.constant(special, dtype), zero))
     return total

@@ -298,7 +298,7 @@ def test_external_data_is_not_read(tmp_path: Path) -> None:
         "print(max(resource.getrusage(w).ru_maxrss for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert int(done.stdout) < 400_000
+    assert int(done.stdout) < 1_000_000  # KiB, of which onnxsim takes some 300,000; the weights are 3 GiB
     assert table.stat().st_mtime_ns == 1
     assert sum(p.stat().st_blocks for p in tmp_path.iterdir()) * 512 < 1 << 20
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.onnx", "out.onnx", "table.bin"]

@@ -26,10 +26,13 @@ PASS_METADATA_KEY = "graphfix.pass"
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 INT32, INT64, BOOL = TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL
 
-# Element types that ONNX Runtime's CPU provider has no Where for, and a type that holds each of them exactly.
+# Element types that ONNX Runtime's CPU provider has no Where for (int8 and uint32 in versions before 1.27 or so), and a
+# type that holds each of them exactly.
 _WHERE_THROUGH: dict[int, int] = {
+    TensorProto.INT8: INT32,
     TensorProto.INT16: INT32,
     TensorProto.UINT16: INT32,
+    TensorProto.UINT32: INT64,
     TensorProto.BFLOAT16: TensorProto.FLOAT,
 }
 # Arithmetic on these is missing below opset 14 (Add) or in ONNX Runtime; float16 and bfloat16 sums are made in float.

@@ -118,7 +118,7 @@ class _Run:
         if not report.changed:
             self.model = original
             report.notes.append("nothing to replace: the output is the input, unchanged")
-            report.left = list(self.refused.values())
+            report.left = self.left()
             return self.model, report
         self.drop_unused_domains()
         with self.stage("shapes", "inferring shapes"):
@@ -126,7 +126,7 @@ class _Run:
         if self.options.simplify:
             with self.stage("simplify", "simplifying with onnxsim"):
                 self.simplify()
-        report.left = list(self.refused.values())
+        report.left = self.left()
         report.nodes_after = count_nodes(self.model)
         report.size_after = model_io.model_size(self.model)
         if self.options.verify == "model":
@@ -185,8 +185,11 @@ class _Run:
             self.model, self.refused = plain, refused
             return
         self.fallback = _Fallback(plain, refused, replaced)
+
+    def left(self) -> list[Left]:
+        """What was refused or kept and is still there."""
         outputs = {(path, output) for path, node in walk(self.model) for output in node.output}
-        self.refused = {key: left for key, left in self.refused.items() if key in outputs}
+        return [left for key, left in self.refused.items() if key in outputs]
 
     def view(self) -> Model:
         return Model(self.model, shapes.infer(self.model))

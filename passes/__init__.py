@@ -14,6 +14,7 @@ from graphfix.passes.aten_scatter import AtenScatter
 from graphfix.passes.aten_scatter_add import AtenScatterAdd
 from graphfix.passes.aten_scatter_reduce import AtenScatterReduce
 from graphfix.passes.dynamic_slice import DynamicSlice
+from graphfix.passes.non_zero import NonZero
 from graphfix.passes.repair_lost_accumulate import RepairLostAccumulate
 from graphfix.passes.repair_mask_alignment import RepairMaskAlignment
 from graphfix.passes.repair_mask_column import RepairMaskColumn
@@ -45,6 +46,7 @@ PASSES: tuple[type[Pass], ...] = (
     SpanChain,
     AtenGather,
     AtenIndex,
+    NonZero,
 )
 
 __all__ = ["PASSES"]

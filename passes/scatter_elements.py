@@ -61,7 +61,7 @@ class ScatterElements(Pass):
     def rewrite(self, match: _Scatter, builder: Builder, site: Site) -> Rewrite | Refusal:
         along = IndexWrite(match.data, (Along(match.axis, match.index),), match.updates, match.reduction, match.output)
         if match.rows is None:
-            return portable(lower(along, builder, site))
+            return portable(lower(along, builder, site), builder)
         if isinstance(match.rows, np.ndarray):
             vector = builder.constant(match.rows)
         else:
@@ -71,7 +71,7 @@ class ScatterElements(Pass):
         write = IndexWrite(
             match.data, (*[Full()] * match.axis, Points(vector)), match.updates, match.reduction, match.output
         )
-        return portable(lower(write, builder, site))
+        return portable(lower(write, builder, site), builder)
 
 
 def _rows(index: Value, axis: int, data: tuple[Expr, ...], facts: Facts) -> Value | np.ndarray | None:

@@ -41,8 +41,10 @@ class ScatterND(Pass):
         data, index, updates = node.inputs
         place = read_index(index, data, width, site.facts, builder)
         if len(place) == 1 and isinstance(place[0], Mask):
-            return portable(lower(masked_write(node, place[0], updates, reduction, site), builder, site))
-        return portable(lower(IndexWrite(data, place, updates, reduction, node.outputs[0]), builder, site))
+            write = masked_write(node, place[0], updates, reduction, site)
+        else:
+            write = IndexWrite(data, place, updates, reduction, node.outputs[0])
+        return portable(lower(write, builder, site), builder)
 
     def operator(self, node: Node) -> str:
         return "ScatterND"
@@ -96,11 +98,21 @@ def _rows(updates: Value, row: tuple[Expr, ...], site: Site) -> Value | None:
     return updates if not row else None
 
 
-def portable(rewrite: Rewrite | Refusal) -> Rewrite | Refusal:
-    """A node that is a scatter already does not become another one: it is kept as it is."""
-    if isinstance(rewrite, Rewrite) and rewrite.kept is not None:
-        return Refusal(rewrite.kept)
-    return rewrite
+def portable(rewrite: Rewrite | Refusal, builder: Builder) -> Rewrite | Refusal:
+    """A node that is a scatter already does not become another one: it is kept as it is.
+
+    But for a ``reduction="none"`` that is written out: it says what leaving it out says, and some engines refuse the
+    attribute (TensorRT 10) or compute something else for it (MNN).
+    """
+    reason = rewrite.kept if isinstance(rewrite, Rewrite) else rewrite.reason
+    if isinstance(rewrite, Rewrite) and reason is None:
+        return rewrite
+    node, old = builder.anchor, builder.anchor.outputs[0]
+    if node.attrs.get("reduction") != b"none":
+        return Refusal(reason or "")
+    attrs = {name: value for name, value in node.attrs.items() if name != "reduction"}
+    plain = builder.emit(node.op, list(node.inputs), attrs, old.dtype, builder.facts.shape(old))
+    return Rewrite(plain, "without reduction=none", reason)
 
 
 def _without_take(updates: Value, site: Site) -> Value:

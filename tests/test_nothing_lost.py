@@ -23,7 +23,7 @@ RICH = """
   producer_name: "maker", producer_version: "1.2.3", domain: "org.example", model_version: 42,
   doc_string: "all there is to know"
 >
-rich (float[B, 3] x, int64[K] i, float[3] scale, float[2, "odd name"] spare)
+rich (float[B, 3] x, int64[K] i, float[3] scale, float[2, S] spare)
 => (float[B, 3] b, float[B, 3] y, float[2, 3] z)
 <
   float[3] scale = {1.0, 2.0, 3.0}, float[3, 3] w = {1, 2, 3, 4, 5, 6, 7, 8, 10}, float[1, 3] v = {7, 8, 9},

@@ -367,7 +367,7 @@ def test_long_chain() -> None:
 
 # ---- what a run leaves as it is
 
-RUNS = settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck), print_blob=True)
+RUNS = settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck), print_blob=True)
 
 
 def assert_stable(model: onnx.ModelProto) -> None:

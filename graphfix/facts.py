@@ -411,7 +411,10 @@ class Facts:
             start, stop, axis, step = (node.arg(i) for i in (1, 2, 3, 4))
             if start is None or stop is None:
                 return None
-            starts, stops = self._bounds(start), self._bounds(stop)
+            first, last = self._bounds(start), self._bounds(stop)
+            if first is None or last is None:
+                return None
+            starts, stops = first, last
             given_axes = self.const(axis) if axis is not None else np.arange(len(starts))
             given_steps = self.const(step) if step is not None else np.ones(len(starts), np.int64)
             if given_axes is None or given_steps is None:
@@ -425,11 +428,13 @@ class Facts:
             result[axis_number % max(data, 1)] = (start_bound, end, stride)
         return result
 
-    def _bounds(self, tensor: Value) -> list[Bound]:
+    def _bounds(self, tensor: Value) -> list[Bound] | None:
+        """The starts or stops in a tensor; None when they are not constant and more than one."""
         known = self.const(tensor)
         if known is not None:
             return [int(v) for v in known.reshape(-1)]
-        return [tensor]
+        shape = self.shape(tensor)
+        return [tensor] if shape is not None and product(shape) == ONE else None
 
     # ---- constants -----------------------------------------------------------------------------------------------
 
@@ -522,6 +527,9 @@ class Facts:
     def _find_ints(self, tensor: Value) -> tuple[Expr, ...] | None:
         if tensor.dtype is not None and tensor.dtype not in INTEGERS:
             return None
+        size = self.shape(tensor)
+        if size is not None and len(size) > 1 and product(size) != ONE:
+            return None
         node: Any = tensor.inputs[0] if tensor.inputs else None
         if node is not None and node.is_op("Shape"):
             shape = self.shape(node.inputs[0])
@@ -550,9 +558,12 @@ class Facts:
         return tuple(Expr.value(f"{tensor.name}[{i}]") for i in range(length))
 
     def _ints_of_cast(self, node: Node) -> tuple[Expr, ...] | None:
+        return self.ints(node.inputs[0]) if _keeps_sizes(node) else None
+
+    def _ints_of_identity(self, node: Node) -> tuple[Expr, ...] | None:
         return self.ints(node.inputs[0])
 
-    _ints_of_identity = _ints_of_unsqueeze = _ints_of_squeeze = _ints_of_reshape = _ints_of_flatten = _ints_of_cast
+    _ints_of_unsqueeze = _ints_of_squeeze = _ints_of_reshape = _ints_of_flatten = _ints_of_identity
 
     def _ints_of_concat(self, node: Node) -> tuple[Expr, ...] | None:
         parts = [self.ints(i) for i in node.inputs]
@@ -655,7 +666,7 @@ class Facts:
         if node.op == "Range":
             return self._range(list(node.inputs), [None, None, None])
         if node.op in ("Cast", "Identity"):
-            return self.ramp(node.inputs[0])
+            return self.ramp(node.inputs[0]) if _keeps_sizes(node) else None
         if node.op in ("Unsqueeze", "Squeeze", "Reshape", "Flatten"):
             ramp, shape = self.ramp(node.inputs[0]), self.shape(tensor)
             if ramp is None or shape is None:
@@ -711,7 +722,8 @@ class Facts:
         if node.op == "TopK":
             return tensor is node.outputs[1]
         if node.op == "Cast":
-            return node.inputs[0].dtype in INTEGERS | MASKS and self.nonnegative(node.inputs[0])
+            known_sign = node.inputs[0].dtype in MASKS or _keeps_sizes(node)
+            return known_sign and node.inputs[0].dtype in INTEGERS | MASKS and self.nonnegative(node.inputs[0])
         if node.op in (
             "Reshape",
             "Unsqueeze",
@@ -731,6 +743,11 @@ class Facts:
         if node.op == "Where":
             return self.nonnegative(node.inputs[1]) and self.nonnegative(node.inputs[2])
         return False
+
+
+def _keeps_sizes(node: Node) -> bool:
+    """Whether a Cast (or Identity) keeps every size and index as it is: narrow integers wrap."""
+    return node.op != "Cast" or node.attrs.get("to") in (TensorProto.INT32, TensorProto.INT64)
 
 
 def _constant_ramp(array: np.ndarray) -> Ramp | None:

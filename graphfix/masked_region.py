@@ -147,7 +147,8 @@ def _walk(
     source = read_by_mask(node, facts)
     if source is not None:
         whole, by = source
-        if not same_mask(by, mask):
+        whole_shape = facts.shape(whole)
+        if not same_mask(by, mask) or whole_shape is None or whole_shape[:mask_rank] != facts.shape(mask):
             return False
         reads[tensor] = whole
         return True

@@ -231,7 +231,7 @@ class _Finder:
         if pads is None and node.arg(1) is not None:
             given = self.facts.const(node.inputs[1])
             pads = None if given is None else given.reshape(-1).tolist()
-        if kinds[0] is not _Kind.ROWS or pads is None or rank is None or len(pads) != 2 * rank:
+        if node.arg(3) is not None or kinds[0] is not _Kind.ROWS or pads is None or rank is None or len(pads) != 2 * rank:
             return None
         rest_plain = all(k is _Kind.PLAIN for k in kinds[1:])
         return _Kind.ROWS if rest_plain and pads[0] == 0 and pads[rank] == 0 else None

@@ -303,8 +303,8 @@ def _from_end(tensor: Value, extent: Expr, facts: Facts) -> Span | None:
     if known is None or len(known) != 1:
         return None
     distance = (extent - known[0]).constant
-    if distance is None or distance < 1:
-        return None
+    if distance is None or distance < 1 or (distance > 1 and not (extent - distance).nonnegative):
+        return None  # below 0 an index wraps, and a slice does not
     return Span(-distance, None if distance == 1 else 1 - distance)
 
 

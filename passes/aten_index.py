@@ -36,6 +36,8 @@ class AtenIndex(AtenPass):
             return index
         if shape is None or any(site.facts.rank(i.tensor) is None for i in index if not isinstance(i, Full)):
             return Refusal("the rank of the data or of an index is unknown")
+        if any(isinstance(i, Mask) and not site.facts.rank(i.tensor) for i in index):
+            return Refusal("a mask without axes adds an axis of size 0 or 1")
         width = sum(site.facts.rank(i.tensor) or 0 if isinstance(i, Mask) else 1 for i in index)
         if width > len(shape):
             return Refusal(f"the index covers {width} axes, but the data has {len(shape)}")

@@ -100,8 +100,12 @@ def peel(selection: Selection, builder: Builder, inner) -> Value:
     if not _starts_at_zero(span.start, builder.dims(data)[axis].constant):
         pieces = [*_part(data, axis, 0, _bound(span.start, builder), builder), written]
     stop = _end_of(span, builder.dims(data)[axis].constant)
-    if stop is not None:
+    if stop is not None and _in_order(span):
         pieces += _part(data, axis, stop, None, builder)
+    elif stop is not None:
+        # The slice may be empty, and its stop before its start: what is left starts where the part ends.
+        rest = builder.slice(data, axis, _bound(span.start, builder), None)
+        pieces.append(builder.slice(rest, axis, builder.size(part, axis), None))
     if len(pieces) == 1:
         return written
     result = builder.concat(pieces, axis)
@@ -194,8 +198,16 @@ def _bound(bound: Bound, builder: Builder) -> Bound:
     return bound if isinstance(bound, int | None) else builder.cast(bound, INT64)
 
 
+def _in_order(span: Span) -> bool:
+    """Whether the stop of a slice cannot be before its start, whatever the size of the axis."""
+    start, stop = span.start or 0, span.stop
+    if not isinstance(start, int) or not isinstance(stop, int):
+        return False
+    return (start < 0) == (stop < 0) and start <= stop
+
+
 def _end_of(span: Span, size: int | None) -> Bound:
-    """Where the rest after a slice starts; None when there is none. An empty slice ends where it starts."""
+    """Where a slice stops; None when it goes to the end."""
     if span.stop is None or (isinstance(span.stop, int) and size is not None and span.stop >= size):
         return None
     return span.stop

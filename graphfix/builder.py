@@ -125,6 +125,9 @@ class Builder:
         key = (op, tuple(names), tuple(sorted((k, repr(v)) for k, v in (attrs or {}).items())))
         if key in self._emitted:
             return self._emitted[key]
+        shared = self.scope.emitted.get(key)
+        if shared is not None and shared.inputs and not self.scope.is_removed(shared.inputs[0]):
+            return shared
         name = self.scope.model.fresh(f"{self._prefix}/{self._count}")
         self._count += 1
         proto = onnx.helper.make_node(op, names, [name], name, **attrs or {})
@@ -204,6 +207,8 @@ class Builder:
         producer.outputs[0] = old
         producer.proto.output[0] = old.name
         self.scope.tensors.pop(result.name, None)
+        # What comes later in the scope may use the same nodes again.
+        self.scope.emitted.update((k, v) for k, v in self._emitted.items() if v is not result and v.inputs)
         self.scope.splice(self.anchor, self.nodes)
         self.scope.drop_unused_initializers(self._own_constants)
 

@@ -234,7 +234,7 @@ class Facts:
                 ramp = self.ramp(tensor)
                 return (self._ramp_length(ramp, tensor),) if ramp else (Expr.dim(f"{tensor.name}[0]"),)
             return None
-        if not node.standard or node.outputs[0] is not tensor:
+        if not node.standard or node.has_references or node.outputs[0] is not tensor:
             return None
         if node.op == "Constant":
             value = self.const(tensor)
@@ -388,6 +388,8 @@ class Facts:
 
     def axes(self, node: Node) -> list[int] | None:
         """The axes of a Squeeze, Unsqueeze or Reduce node, from the attribute or the constant input."""
+        if node.has_references:
+            return None
         if "axes" in node.attrs:
             return [int(a) for a in node.attrs["axes"]]
         given = node.arg(1)
@@ -400,7 +402,7 @@ class Facts:
         A start or stop that is not constant is a tensor of one element. Stops beyond the largest int32 are None.
         """
         data = self.rank(node.inputs[0])
-        if data is None:
+        if data is None or node.has_references:
             return None
         if "starts" in node.attrs:
             starts: list[Bound] = [int(v) for v in node.attrs["starts"]]
@@ -475,7 +477,7 @@ class Facts:
                 return None
             values = np.array([e.constant for e in known], np.int64)
             return values if node.op == "Shape" else values.reshape(())
-        if not node.standard or node.op not in _FOLDED:
+        if not node.standard or node.has_references or node.op not in _FOLDED:
             return None
         inputs = [self.const(i) if i.name else np.zeros(0) for i in node.inputs]
         if any(i is None for i in inputs):
@@ -531,6 +533,8 @@ class Facts:
         if size is not None and len(size) > 1 and product(size) != ONE:
             return None
         node: Any = tensor.inputs[0] if tensor.inputs else None
+        if node is not None and node.has_references:
+            return self._opaque_ints(tensor)
         if node is not None and node.is_op("Shape"):
             shape = self.shape(node.inputs[0])
             return None if shape is None else shape[node.attrs.get("start", 0) : node.attrs.get("end", len(shape))]
@@ -542,7 +546,7 @@ class Facts:
             if known.ndim > 1 or known.size > _MOST_INTS or known.dtype.kind not in "iu":
                 return None
             return tuple(Expr.of(int(v)) for v in known.reshape(-1))
-        if node is not None and node.standard:
+        if node is not None and node.standard and not node.has_references:
             handler: Callable[..., tuple[Expr, ...] | None] | None = getattr(self, f"_ints_of_{node.op.lower()}", None)
             found = handler(node) if handler is not None else None
             if found is not None:
@@ -649,7 +653,7 @@ class Facts:
         if known is not None:
             return _constant_ramp(known)
         node: Any = tensor.inputs[0] if tensor.inputs else None
-        if node is None or tensor.dtype not in INTEGERS | {None}:
+        if node is None or node.has_references or tensor.dtype not in INTEGERS | {None}:
             return None
         if aten.is_aten(node.op, node.domain):
             try:

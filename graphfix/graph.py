@@ -71,6 +71,11 @@ class Node(_Identity, gs.Node):
         self.proto = proto
 
     @property
+    def has_references(self) -> bool:
+        """Whether an attribute stands for one of the function's: its value is the caller's, and differs by call."""
+        return any(a.ref_attr_name for a in self.proto.attribute)
+
+    @property
     def standard(self) -> bool:
         """Whether the node belongs to the default ONNX domain."""
         return (self.domain or "") in STANDARD_DOMAINS
@@ -110,6 +115,7 @@ class Scope:
         self.tensors: dict[str, Value] = {}
         self.opset = opset_of(proto if isinstance(proto, onnx.FunctionProto) else model.proto)
         self.constants: dict[tuple[int, tuple[int, ...], bytes], Value] = {}
+        self.emitted: dict[Any, Value] = {}
         self.lifted: dict[Value, dict[Value, Value]] = {}
         self._spliced: dict[Node, list[Node]] = {}
         self._removed: set[Node] = set()

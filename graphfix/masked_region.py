@@ -158,7 +158,7 @@ def _walk(
             return False
         order.append(node)
         return True
-    if not node.standard or node.op not in LIFTED or len(node.outputs) != 1:
+    if not node.standard or node.has_references or node.op not in LIFTED or len(node.outputs) != 1:
         return False
     if node.op in ("Div", "Pow") and tensor.dtype not in FLOATS:
         return False

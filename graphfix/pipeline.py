@@ -206,6 +206,14 @@ class _Run:
         match = rewrite.match(node, site)
         if match is None:
             return
+        if site.scope.is_function and site.scope.opset != opset.opset_version(self.model):
+            # Engines inline functions and read their nodes by the model's opset.
+            theirs, ours = site.scope.opset, opset.opset_version(self.model)
+            self.refuse(rewrite, node, site.scope, f"the function imports opset {theirs}, the model opset {ours}")
+            return
+        if node.has_references:
+            self.refuse(rewrite, node, site.scope, "an attribute is given by the function's caller")
+            return
         if isinstance(match, Refusal):
             self.refuse(rewrite, node, site.scope, match.reason)
             return

@@ -152,7 +152,7 @@ class _Finder:
         return found
 
     def _kind_of_node(self, node: Node) -> _Kind | None:
-        if not node.standard:
+        if not node.standard or node.has_references:
             return None
         kinds: list[_Kind] = []
         for given in node.inputs:
@@ -231,7 +231,8 @@ class _Finder:
         if pads is None and node.arg(1) is not None:
             given = self.facts.const(node.inputs[1])
             pads = None if given is None else given.reshape(-1).tolist()
-        if node.arg(3) is not None or kinds[0] is not _Kind.ROWS or pads is None or rank is None or len(pads) != 2 * rank:
+        given_axes = node.arg(3) is not None
+        if given_axes or kinds[0] is not _Kind.ROWS or pads is None or rank is None or len(pads) != 2 * rank:
             return None
         rest_plain = all(k is _Kind.PLAIN for k in kinds[1:])
         return _Kind.ROWS if rest_plain and pads[0] == 0 and pads[rank] == 0 else None

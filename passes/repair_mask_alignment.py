@@ -51,7 +51,7 @@ class RepairMaskAlignment(Repair):
         if data_shape[: len(mask_shape)] != mask_shape or all(d == ONE for d in mask_shape):
             return None
         trailing = data_shape[len(data_shape) - len(mask_shape) :]
-        runs = all(m in (ONE, d) or d == ONE for m, d in zip(mask_shape, trailing, strict=True))
+        runs = not any(_apart(m, d) for m, d in zip(mask_shape, trailing, strict=True))
         if runs and not any(_is_single(s) for s in (yes_shape, no_shape)):
             return None
         where = f"mask {_text(mask_shape)} of data {_text(data_shape)}"
@@ -63,6 +63,13 @@ class RepairMaskAlignment(Repair):
     def rewrite(self, match: _Choice, builder: Builder, site: Site) -> Rewrite:
         mask = builder.insert_axes(match.mask, range(builder.rank(match.mask), match.rank))
         return Rewrite(builder.where(mask, match.yes, match.no), "mask_where")
+
+
+def _apart(a: Expr, b: Expr) -> bool:
+    """Whether two sizes do not broadcast: a size is one number and the other another, or free. (Two free sizes may.)"""
+    if a == b or ONE in (a, b):
+        return False
+    return a.constant is not None or b.constant is not None
 
 
 def _larger(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...] | None:

@@ -91,6 +91,8 @@ class Reduce(Lowering):
     name = "reduce"
 
     def supports(self, selection: Selection, context: Context) -> str | None:
+        if multiplies_integers(selection.reduction, selection.data.dtype) and _reduced_groups(selection, context):
+            return "ONNX Runtime multiplies integers up in floating point"
         return _basic_reason(selection)
 
     def cost(self, selection: Selection, context: Context) -> Cost:
@@ -123,13 +125,34 @@ def reduce_matching(reduction: Reduction, match: Value, values: Value, axis: int
         reduction = Reduction.MAX if reduction in (Reduction.ADD, Reduction.MAX) else Reduction.MIN
     values = builder.cast(values, wide)
     nothing = builder.constant(identity_of(reduction, wide), wide)
-    total = builder.reduce(REDUCE_OPERATORS[reduction], builder.where(match, values, nothing), [axis])
+    spread = builder.where(match, values, nothing)
+    if reduction is Reduction.ADD and wide not in FLOATS:
+        return builder.cast(_integer_sum(spread, axis, builder), dtype)
+    total = builder.reduce(REDUCE_OPERATORS[reduction], spread, [axis])
     if wide in FLOATS and reduction in (Reduction.MIN, Reduction.MAX):
         # ReduceMin and ReduceMax of ONNX Runtime may lose NaN.
         nan = builder.cast(builder.binary("And", match, builder.is_nan(values)), INT32)
         met = builder.binary("Greater", builder.reduce("ReduceMax", nan, [axis]), builder.constant(0, INT32), BOOL)
         total = builder.where(met, builder.constant(np.nan, wide), total)
     return builder.cast(total, dtype)
+
+
+def _integer_sum(x: Value, axis: int, builder: Builder) -> Value:
+    """The sum along an axis as a product with ones: ONNX Runtime's ReduceSum adds integers up in floating point."""
+    rank, dtype = builder.rank(x), dtype_of(x)
+    moved = builder.transpose(x, [*(i for i in range(rank) if i != axis), axis])
+    count = builder.dims(moved)[-1]
+    ones = builder.filled(1, dtype, [builder.size(moved, rank - 1), 1], [count, ONE])
+    if rank == 1:
+        moved = builder.insert_axes(moved, [0])
+    shape = (*builder.dims(moved)[:-1], ONE)
+    total = builder.emit("MatMul", [moved, ones], None, dtype, shape)
+    return builder.drop_axes(total, [0, 1] if rank == 1 else [rank - 1])
+
+
+def multiplies_integers(reduction: Reduction, dtype: int | None) -> bool:
+    """Whether a reduction is one that ONNX Runtime's Reduce operators do in floating point, and so not exactly."""
+    return reduction is Reduction.MUL and dtype not in FLOATS and dtype != BOOL
 
 
 class OneHotAdd(Lowering):

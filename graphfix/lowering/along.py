@@ -9,7 +9,7 @@ import numpy as np
 from graphfix.builder import BOOL, INT32, INT64, WHERE_TYPES, Builder, OpsetTooLow
 from graphfix.graph import Value
 from graphfix.index_write import Along, IndexWrite, Reduction
-from graphfix.lowering.accumulate import REDUCED_AS, identity_of, reduce_matching
+from graphfix.lowering.accumulate import REDUCED_AS, identity_of, multiplies_integers, reduce_matching
 from graphfix.lowering.base import BUDGET_FACTOR, BUDGET_FLOOR, Context
 from graphfix.lowering.choose import size_text
 from graphfix.lowering.combine import combine
@@ -46,6 +46,9 @@ def lower_along(
     limit = context.budget
     if limit is None:
         limit = max(BUDGET_FLOOR, BUDGET_FACTOR * context.bytes_of([product(data_shape) + product(index_shape)], INT32))
+    if multiplies_integers(write.reduction, write.data.dtype) and index_shape[along.axis] != ONE:
+        why = "ONNX Runtime multiplies integers up in floating point"
+        return _kept(write, along, builder, include_self), "scatter_elements", why
     if largest > limit:
         needed, allowed = size_text(largest), size_text(limit)
         why = f"comparing every position with every index takes {needed}, the budget is {allowed}"

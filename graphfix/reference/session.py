@@ -115,7 +115,7 @@ def misfits(inputs: list[Input], feeds: Mapping[str, Array]) -> Iterator[str]:
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if dim.dim_param:
         return dim.dim_param
-    return dim.dim_value if dim.dim_value > 0 else None
+    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
 
 def _without_functions(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -311,7 +311,11 @@ def mask(rng: np.random.Generator, shape: tuple[int, ...], flavour: int, trues: 
         return flat.reshape(shape)
     if flavour in (1, 2):
         return np.full(shape, flavour == 2)
-    return rng.random(shape) < (0.5 if flavour == 0 else 0.25)
+    flat = rng.random(size) < (0.5 if flavour == 0 else 0.25)
+    if size > 1:
+        # One of each at least, whatever the draw.
+        flat[rng.permutation(size)[:2]] = (True, False)
+    return flat.reshape(shape)
 
 
 def floats(rng: np.random.Generator, shape: tuple[int, ...], flavour: int) -> Array:

@@ -158,9 +158,13 @@ def _with_masks(columns: list[Column], data: Value, facts: Facts, builder: Build
         if mask is not None and rank:
             run = columns[i : i + rank]
             whole = rank == 1 or [(c.mask, c.axis) for c in run] == [(mask, axis) for axis in range(rank)]
-            fits = facts.shape(mask) == sizes[i : i + rank] or _expanded_to(mask, sizes[i : i + rank], facts)
-            if whole and mask.dtype in MASKS and (fits or rank == 1):
-                index.append(Mask(mask if fits else _resized(mask, data, i, builder)))
+            wanted = sizes[i : i + rank]
+            if (
+                whole
+                and mask.dtype in MASKS
+                and (facts.shape(mask) == wanted or rank == 1 or _expanded_to(mask, wanted, facts))
+            ):
+                index.append(Mask(_fitted(mask, data, i, builder)))
                 i += rank
                 continue
         if column.tensor is None:
@@ -173,17 +177,23 @@ def _with_masks(columns: list[Column], data: Value, facts: Facts, builder: Build
 
 
 def _expanded_to(mask: Value, sizes: tuple[Expr, ...], facts: Facts) -> bool:
-    """Whether a mask was expanded to these sizes. (Where the data has size 1 it may be larger: no valid mask.)"""
+    """Whether a mask was expanded to these sizes: it is no smaller then, and larger only where one of them is 1."""
     maker = mask.inputs[0] if mask.inputs else None
     return maker is not None and maker.is_op("Expand") and facts.ints(maker.inputs[1]) == sizes
 
 
-def _resized(mask: Value, data: Value, axis: int, builder: Builder) -> Value:
-    """A mask of one axis with the size of a data axis; False where it had no entry."""
-    size, extent = builder.size(data, axis), builder.dims(data)[axis]
-    numbers = builder.cast(mask, INT32)
-    numbers = builder.concat([numbers, builder.filled(0, INT32, [size], [extent])], 0)
-    return builder.cast(builder.slice(numbers, 0, 0, size, length=extent), BOOL)
+def _fitted(mask: Value, data: Value, first: int, builder: Builder) -> Value:
+    """A mask with the sizes of the data's axes from ``first`` on: cut where it may be larger (it cannot hold there),
+    and, when it has one axis, padded with False where it may be smaller."""
+    for axis in range(builder.rank(mask)):
+        size, extent = builder.size(data, first + axis), builder.dims(data)[first + axis]
+        if builder.dims(mask)[axis] == extent:
+            continue
+        if builder.rank(mask) == 1:
+            padded = [builder.cast(mask, INT32), builder.filled(0, INT32, [size], [extent])]
+            mask = builder.cast(builder.concat(padded, 0), BOOL)
+        mask = builder.slice(mask, axis, 0, size, length=extent)
+    return mask
 
 
 def _mask_of_row(tensor: Value | None, facts: Facts) -> Value | None:

@@ -104,8 +104,15 @@ class Region:
         values = builder.cast(whole[self.write.values], data.dtype)
         mask = builder.cast(self.mask, BOOL)
         rank = builder.rank(data)
-        mask = builder.insert_axes(mask, range(builder.rank(mask), rank))
-        return builder.where(mask, combine(self.write.reduction, data, values, builder), data)
+        width, sizes = builder.rank(mask), builder.dims(mask)
+        mask = builder.insert_axes(mask, range(width, rank))
+        result = builder.where(mask, combine(self.write.reduction, data, values, builder), data)
+        for axis, extent in enumerate(builder.dims(data)[:width]):
+            if sizes[axis] != extent:
+                # A mask that is larger than the data there holds in none of what is cut off.
+                result = builder.slice(result, axis, 0, builder.size(data, axis), length=extent)
+        builder.facts.set_shape(result, builder.dims(data))
+        return result
 
 
 def find_region(write: IndexWrite, facts: Facts) -> Region | None:

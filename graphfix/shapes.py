@@ -96,7 +96,7 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def _light_graph(graph: onnx.GraphProto, opset: int, trusted: bool) -> onnx.GraphProto:
-    """A graph without weights; ``trusted`` keeps the declared shapes of its outputs."""
+    """A graph without weights; ``trusted`` keeps the declared ranks and numbers of its outputs' shapes."""
     light = onnx.GraphProto()
     light.name = graph.name or "graph"
     light.input.extend(graph.input)
@@ -105,12 +105,17 @@ def _light_graph(graph: onnx.GraphProto, opset: int, trusted: bool) -> onnx.Grap
             for dim in value.type.tensor_type.shape.dim:
                 if dim.HasField("dim_value") and dim.dim_value < 0:
                     dim.ClearField("dim_value")
+                if trusted:
+                    dim.ClearField("dim_param")
     inputs = {i.name for i in graph.input}
     for output in graph.output:
         copy = light.output.add()
         copy.CopyFrom(output)
         if copy.type.HasField("tensor_type") and not trusted:
             copy.type.tensor_type.ClearField("shape")
+        elif copy.type.HasField("tensor_type"):
+            for dim in copy.type.tensor_type.shape.dim:
+                dim.ClearField("dim_param")  # what a loop carries may grow
     constants: dict[str, TensorProto] = {}
     for tensor in graph.initializer:
         if tensor.name in inputs:

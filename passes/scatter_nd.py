@@ -59,7 +59,7 @@ def masked_write(node: Node, mask: Mask, updates: Value, reduction: Reduction, s
     updates = _without_take(updates, site)
     wide = IndexWrite(data, (mask,), updates, reduction, output)
     source, shape, data_shape = mask.tensor, site.facts.shape(mask.tensor), site.facts.shape(data)
-    while source.inputs and source.inputs[0].is_op("Expand", "Identity"):
+    while source.inputs and (source.inputs[0].is_op("Expand", "Identity") or _is_cut(source.inputs[0])):
         source = source.inputs[0].inputs[0]
     narrow = site.facts.shape(source)
     if shape is None or narrow is None or data_shape is None or len(narrow) != len(shape):
@@ -76,6 +76,11 @@ def masked_write(node: Node, mask: Mask, updates: Value, reduction: Reduction, s
     # each position of it, and a scatter with as many indices has a mask that was not repeated (or one that is empty).
     same_sizes = narrow[:axes] == shape[:axes] == data_shape[:axes]
     return write if same_sizes or find_region(write, site.facts) is not None else wide
+
+
+def _is_cut(node: Node) -> bool:
+    """Whether a node is a cut that reading the index put there: Expand made the mask no smaller than the data."""
+    return node.is_op("Slice") and Builder.is_own(node)
 
 
 def _without_axes(mask: Value, axes: int, site: Site) -> Value | None:

@@ -26,11 +26,10 @@ from graphfix.symbolic import product
 
 
 class Safety(enum.Enum):
-    """EXACT passes keep every result. CONDITIONAL ones do so under a condition that they prove for each node.
-    CHANGES_RESULT passes repair an exporter's fault: see `Repair`."""
+    """EXACT passes keep every result. CHANGES_RESULT passes repair an exporter's fault: unasked only where the model
+    cannot run as it is."""
 
     EXACT = "exact"
-    CONDITIONAL = "conditional"
     CHANGES_RESULT = "changes result"
 
 

@@ -90,7 +90,7 @@ def _clamped(data: Value | None, index: Value | None, node: Node, builder: Build
     axis = node.attrs.get("axis", 0)
     rank = len(builder.facts.shape(node.inputs[0]) or ())
     shape = builder.emit("Shape", [data], None, INT64, (Expr.of(rank),))
-    size = builder.emit("Gather", [shape, builder.constant([axis % rank])], {"axis": 0}, INT64, (ONE,))
+    size = builder.slice(shape, 0, axis % rank, axis % rank + 1)
     index = builder.cast(index, INT64)
     last = builder.binary("Sub", size, builder.constant(1))
     first = builder.binary("Sub", builder.constant(0), size)

@@ -85,7 +85,6 @@ class Expr:
         return "+".join(parts) or "0"
 
 
-ZERO = Expr.of(0)
 ONE = Expr.of(1)
 
 

@@ -25,7 +25,7 @@ class AtenMaskedFill(AtenPass):
         data, mask = tensor_or_scalar(call, "self"), tensor_or_scalar(call, "mask")
         value = call.scalars.get("value", call.arguments.get("value"))
         if value is None or data.dtype not in WHERE_TYPES:
-            return Refusal("masked_fill lacks its value, or the element type of the data is unknown")
+            return Refusal("masked_fill lacks its value, or there is no Where for the element type of its data")
         if site.facts.rank(data) is None or site.facts.rank(mask) is None:
             return Refusal("the rank of the data or of the mask is unknown")
         return data, mask, value

@@ -51,7 +51,7 @@ class RepairMaskAlignment(Repair):
         if data_shape[: len(mask_shape)] != mask_shape or all(d == ONE for d in mask_shape):
             return None
         trailing = data_shape[len(data_shape) - len(mask_shape) :]
-        runs = not any(_apart(m, d) for m, d in zip(mask_shape, trailing, strict=True))
+        runs = _may_broadcast(mask_shape, trailing)
         if runs and not any(_is_single(s) for s in (yes_shape, no_shape)):
             return None
         where = f"mask {_text(mask_shape)} of data {_text(data_shape)}"
@@ -65,11 +65,11 @@ class RepairMaskAlignment(Repair):
         return Rewrite(builder.where(mask, match.yes, match.no), "mask_where")
 
 
-def _apart(a: Expr, b: Expr) -> bool:
-    """Whether two sizes do not broadcast: a size is one number and the other another, or free. (Two free sizes may.)"""
-    if a == b or ONE in (a, b):
-        return False
-    return a.constant is not None or b.constant is not None
+def _may_broadcast(mask: tuple[Expr, ...], trailing: tuple[Expr, ...]) -> bool:
+    """Whether a mask may broadcast with the last axes: two sizes of which one is a number do not, unless they are equal
+    or 1; of two free sizes one may be 1 (a batch of one), but no one counts on two such coincidences at once."""
+    apart = [(m, d) for m, d in zip(mask, trailing, strict=True) if m != d and ONE not in (m, d)]
+    return len(apart) < 2 and all(m.constant is None and d.constant is None for m, d in apart)
 
 
 def _larger(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[Expr, ...] | None:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from onnx import numpy_helper
 
 from graphfix.facts import Ramp
-from graphfix.symbolic import ONE, ZERO, Expr, broadcast_dim, product
+from graphfix.symbolic import ONE, Expr, broadcast_dim, product
 
 N, M, T = Expr.dim("N"), Expr.dim("M"), Expr.dim("T")
 V = Expr.value("v")
+ZERO = Expr.of(0)
 
 
 # ---- symbols

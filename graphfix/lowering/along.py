@@ -92,7 +92,7 @@ def _cut_values(values: Value, index: Value, builder: Builder) -> Value:
     shape = builder.dims(index)
     for axis in range(builder.rank(values)):
         if builder.dims(values)[axis] != shape[axis]:
-            values = builder.slice(values, axis, 0, _bound(builder, index, axis), length=shape[axis])
+            values = builder.slice(values, axis, 0, builder.size(index, axis), length=shape[axis])
     return values
 
 
@@ -105,7 +105,7 @@ def _cut_to_index(write: IndexWrite, along: Along, builder: Builder, include_sel
     for axis in range(rank):
         if axis == along.axis or builder.dims(data)[axis] == builder.dims(index)[axis]:
             continue
-        bound = _bound(builder, index, axis)
+        bound = builder.size(index, axis)
         parts.append((axis, builder.slice(data, axis, bound, None)))
         data = builder.slice(data, axis, 0, bound, length=builder.dims(index)[axis])
     uniform = _uniform(values, builder)
@@ -114,10 +114,6 @@ def _cut_to_index(write: IndexWrite, along: Along, builder: Builder, include_sel
     for axis, rest in reversed(parts):
         result = builder.concat([result, rest], axis)
     return result, name
-
-
-def _bound(builder: Builder, index: Value, axis: int) -> int | Value:
-    return builder.size(index, axis)
 
 
 def _uniform(values: Value, builder: Builder) -> Value | None:

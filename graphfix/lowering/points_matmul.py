@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from onnx import TensorProto
 
 from graphfix.builder import INT32, INT64, Builder
@@ -11,7 +10,7 @@ from graphfix.index_write import Full, Reduction
 from graphfix.lowering.base import Context, Cost, Lowering
 from graphfix.lowering.gather_form import gather_from_both
 from graphfix.lowering.layout import rows_of, values_by_group
-from graphfix.lowering.positions import flatten, linear_index
+from graphfix.lowering.positions import count_from_one, flatten, linear_index
 from graphfix.selection import Group, PointSet, Selection
 from graphfix.symbolic import Expr
 
@@ -72,7 +71,7 @@ def matmul_source_map(selection: Selection, group: Group, builder: Builder) -> V
     linear = flatten(selection, group, total, builder)
     first = _one_hot(selection, first_axes, builder.insert_axes(parts[0], [0]), 1, builder)  # [D1, K]
     rest = _one_hot(selection, rest_axes, builder.insert_axes(parts[1], [1]), 0, builder)  # [K, D2]
-    numbers = builder.binary("Mul", _numbers(linear, builder), _is_last(linear, builder))
+    numbers = builder.binary("Mul", count_from_one(builder, linear, 0), _is_last(linear, builder))
     numbered = builder.binary("Mul", rest, builder.insert_axes(builder.cast(numbers, FLOAT), [1]))
     table_shape = (builder.dims(first)[0], builder.dims(rest)[1])
     table = builder.emit("MatMul", [first, numbered], None, FLOAT, table_shape)
@@ -84,19 +83,11 @@ def _one_hot(selection: Selection, axes: tuple[int, ...], index: Value, at: int,
     return builder.cast(builder.equal(positions, index), FLOAT)
 
 
-def _numbers(linear: Value, builder: Builder) -> Value:
-    """1, 2, ..., K as int32."""
-    size = builder.size(linear, 0)
-    if isinstance(size, int):
-        return builder.constant(np.arange(1, size + 1), INT32)
-    return builder.binary("Add", builder.arange(size, builder.dims(linear)[0], INT32), builder.constant(1, INT32))
-
-
 def _is_last(linear: Value, builder: Builder) -> Value:
     """1 for each index that no later one equals, else 0, as int32."""
     count: Expr = builder.dims(linear)[0]
     same = builder.cast(builder.equal(builder.insert_axes(linear, [1]), builder.insert_axes(linear, [0])), INT32)
-    numbers = _numbers(linear, builder)
+    numbers = count_from_one(builder, linear, 0)
     last = builder.reduce("ReduceMax", builder.binary("Mul", same, builder.insert_axes(numbers, [0])), [1])
     builder.facts.set_shape(last, (count,))
     return builder.cast(builder.equal(last, numbers), INT32)

@@ -131,7 +131,7 @@ def running_count(mask: Value, builder: Builder) -> Value:
 def last_along(builder: Builder, match: Value, axis: int) -> Value:
     """The number (from 1) of the last match along an axis of 0/1 int32, which goes; 0 where there is none."""
     shape = builder.dims(match)
-    numbers = _count_from_one(builder, match, axis)
+    numbers = count_from_one(builder, match, axis)
     numbers = builder.insert_axes(numbers, [i for i in range(len(shape)) if i != axis])
     last = builder.reduce("ReduceMax", builder.binary("Mul", match, numbers), [axis])
     if shape[axis].positive:
@@ -141,7 +141,7 @@ def last_along(builder: Builder, match: Value, axis: int) -> Value:
     return builder.binary("Mul", last, positive)
 
 
-def _count_from_one(builder: Builder, tensor: Value, axis: int) -> Value:
+def count_from_one(builder: Builder, tensor: Value, axis: int) -> Value:
     size = builder.size(tensor, axis)
     if isinstance(size, int):
         return builder.constant(np.arange(1, size + 1), INT32)

@@ -35,10 +35,10 @@ Examples:
 
 \b
 Exit codes:
-  0  written and confirmed
+  0  written, and confirmed unless it was not checked
   1  not confirmed, or it cannot be done; nothing written
   2  bad usage, or an input or output that cannot be read or written
-  3  written and confirmed, but nodes remain that were asked to go
+  3  as 0, but nodes remain that were asked to go
 """
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

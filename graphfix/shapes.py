@@ -141,11 +141,15 @@ def _light_graph(graph: onnx.GraphProto, opset: int, trusted: bool) -> onnx.Grap
             constants[node.output[0]] = tensor
         _copy_node(node, copy_node, opset)
         _stand_in(copy_node, opset, constants)
-        if node.domain not in STANDARD_DOMAINS and not node.domain.startswith("ai.onnx"):
+        if not _is_standard(node):
             unknown_makers.update(node.output)
     # The only source there is for what a custom operator makes.
     light.value_info.extend(v for v in graph.value_info if v.name in unknown_makers)
     return light
+
+
+def _is_standard(node: onnx.NodeProto) -> bool:
+    return node.domain in STANDARD_DOMAINS or node.domain.startswith("ai.onnx")
 
 
 def _copy_node(node: onnx.NodeProto, copy: onnx.NodeProto, opset: int) -> None:
@@ -368,13 +372,18 @@ def _common_type(types: list[onnx.TypeProto | None]) -> onnx.TypeProto | None:
 def annotate(model: onnx.ModelProto) -> None:
     """Write the inferred types of intermediate values into the main graph's value_info, where it has none.
 
-    Only fully known shapes: a named or numbered size of an inner value contradicts the inputs once a user fixes these
-    (tract refuses such a file).
+    Only fully known shapes; and sizes that are named in what is there lose their names, but for what custom operators
+    make: a named size of an inner value contradicts the inputs once a user fixes these (tract refuses such a file).
     """
     inferred = infer(model).graph
     graph = model.graph
     known = {v.name for v in (*graph.input, *graph.output, *graph.value_info)} | {t.name for t in graph.initializer}
     new = {name for node in graph.node for name in node.output} - known
+    unknown_to_engines = {name for node in graph.node if not _is_standard(node) for name in node.output}
+    for value in graph.value_info:
+        if value.name not in unknown_to_engines and value.type.HasField("tensor_type"):
+            for dim in value.type.tensor_type.shape.dim:
+                dim.ClearField("dim_param")
     for value in inferred.value_info:
         shape = tensor_type(value.type)[1]
         if value.name in new and shape is not None and all(isinstance(size, int) for size in shape):

@@ -187,7 +187,12 @@ def test_tied_weights_stay_tied_and_nothing_is_copied(simplify: bool) -> None:
 
 @SIMPLIFY
 def test_value_info_of_what_stays(simplify: bool) -> None:
-    before, after = named(rich().graph.value_info), named(fixed(simplify).graph.value_info)
+    """But for the names of inner sizes, which contradict the inputs once a user fixes these."""
+    graph = rich().graph
+    for value in graph.value_info:
+        for dim in value.type.tensor_type.shape.dim:
+            dim.ClearField("dim_param")
+    before, after = named(graph.value_info), named(fixed(simplify).graph.value_info)
     assert {name: after[name] for name in before} == before
 
 

@@ -215,6 +215,32 @@ def mask_of_indices(index: Value) -> Value | None:
     return source.inputs[0] if source is not None and source.is_op("NonZero") else None
 
 
+def decided_by(mask: Value, facts: Facts) -> Value:
+    """The mask that was expanded to more axes than it decides about, as exporters expand it to all of the data's.
+
+    Looks through Expand (and the cut to the data's sizes that reading an index adds) to what has trailing axes of size
+    1 inserted. The mask itself when it was not expanded.
+    """
+    while mask.inputs:
+        node = mask.inputs[0]
+        cut = node.is_op("Slice") and Builder.is_own(node)
+        if not (node.is_op("Expand", "Identity") or cut):
+            break
+        mask = node.inputs[0]
+    while mask.inputs and mask.inputs[0].is_op("Unsqueeze", "Reshape", "Identity"):
+        source = mask.inputs[0].inputs[0]
+        before, after = facts.shape(source), facts.shape(mask)
+        if (
+            before is None
+            or after is None
+            or after[: len(before)] != before
+            or any(d != ONE for d in after[len(before) :])
+        ):
+            break
+        mask = source
+    return mask
+
+
 def list_items(inputs: list[Value]) -> list[Value | None]:
     """Index tensors of an ATen node: given flat, or as one list value."""
     if len(inputs) == 1 and inputs[0].inputs:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from graphfix.builder import Builder
 from graphfix.facts import Facts
 from graphfix.graph import Node, Value
-from graphfix.masked_region import mask_of_indices
+from graphfix.masked_region import decided_by, mask_of_indices
 from graphfix.pass_base import Fault, Repair, Rewrite, Site
 from graphfix.symbolic import ONE, Expr, product
 
@@ -73,7 +73,7 @@ class RepairReshapeBroadcast(Repair):
         values = cut.inputs[0]
         if values.inputs and values.inputs[0].is_op("Reshape", "Flatten") and facts.rank(values) == 1:
             values = values.inputs[0].inputs[0]
-        shape, row = facts.shape(values), data_shape[_decided_axes(mask, facts) :]
+        shape, row = facts.shape(values), data_shape[facts.rank(decided_by(mask, facts)) or len(data_shape) :]
         if shape is None or not _broadcasts(shape, row):
             return None
         reason = f"the mask selects rows {_text(row)} and the values {_text(shape)} are one row, not one for each True"
@@ -111,20 +111,6 @@ def _broadcasts(shape: tuple[Expr, ...], target: tuple[Expr, ...]) -> bool:
 def _cut_to(values: Value, rank: int, builder: Builder) -> Value:
     """Values without the leading axes of size 1 that they have beyond a rank."""
     return builder.drop_axes(values, range(builder.rank(values) - rank))
-
-
-def _decided_axes(mask: Value, facts: Facts) -> int:
-    """How many leading axes a mask decides about: exporters expand it to all of the data's."""
-    source, shape = mask, facts.shape(mask) or ()
-    while source.inputs and source.inputs[0].is_op("Expand", "Identity"):
-        source = source.inputs[0].inputs[0]
-    narrow = facts.shape(source)
-    if narrow is None or len(narrow) != len(shape):
-        return len(shape)
-    axes = len(narrow)
-    while axes and narrow[axes - 1] == ONE and shape[axes - 1] != ONE:
-        axes -= 1
-    return axes
 
 
 def _text(shape: tuple[Expr, ...]) -> str:

@@ -6,9 +6,9 @@ from graphfix.builder import Builder
 from graphfix.graph import Node, Value
 from graphfix.index_reading import read_index
 from graphfix.index_write import IndexWrite, Mask, Reduction
-from graphfix.masked_region import find_region, mask_of_indices
+from graphfix.masked_region import decided_by, find_region, mask_of_indices
 from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
-from graphfix.symbolic import ONE, Expr
+from graphfix.symbolic import Expr
 
 
 class ScatterND(Pass):
@@ -58,39 +58,21 @@ def masked_write(node: Node, mask: Mask, updates: Value, reduction: Reduction, s
     data, output = node.inputs[0], node.outputs[0]
     updates = _without_take(updates, site)
     wide = IndexWrite(data, (mask,), updates, reduction, output)
-    source, shape, data_shape = mask.tensor, site.facts.shape(mask.tensor), site.facts.shape(data)
-    while source.inputs and (source.inputs[0].is_op("Expand", "Identity") or _is_cut(source.inputs[0])):
-        source = source.inputs[0].inputs[0]
-    narrow = site.facts.shape(source)
-    if shape is None or narrow is None or data_shape is None or len(narrow) != len(shape):
+    facts = site.facts
+    shape, data_shape = facts.shape(mask.tensor), facts.shape(data)
+    root = decided_by(mask.tensor, facts)
+    narrow = facts.shape(root)
+    if shape is None or narrow is None or data_shape is None or not narrow:
         return wide
     axes = len(narrow)
-    while axes and narrow[axes - 1] == ONE and shape[axes - 1] != ONE:
-        axes -= 1
-    rows = _rows(updates, data_shape[axes : len(shape)], site) if axes else None
-    root = _without_axes(source, axes, site)
-    if rows is None or root is None:
+    rows = _rows(updates, data_shape[axes : len(shape)], site)
+    if rows is None:
         return wide
     write = IndexWrite(data, (Mask(root),), rows, reduction, output)
     # Sizes that are not known to be equal: when the values are read by the narrow mask itself, there is one row for
     # each position of it, and a scatter with as many indices has a mask that was not repeated (or one that is empty).
-    same_sizes = narrow[:axes] == shape[:axes] == data_shape[:axes]
-    return write if same_sizes or find_region(write, site.facts) is not None else wide
-
-
-def _is_cut(node: Node) -> bool:
-    """Whether a node is a cut that reading the index put there: Expand made the mask no smaller than the data."""
-    return node.is_op("Slice") and Builder.is_own(node)
-
-
-def _without_axes(mask: Value, axes: int, site: Site) -> Value | None:
-    """A mask without its trailing axes of size 1, which an Unsqueeze put there."""
-    while mask.inputs and (site.facts.rank(mask) or 0) > axes:
-        node = mask.inputs[0]
-        if not node.is_op("Unsqueeze", "Reshape", "Identity"):
-            return None
-        mask = node.inputs[0]
-    return mask if site.facts.rank(mask) == axes else None
+    same_sizes = narrow == shape[:axes] == data_shape[:axes]
+    return write if same_sizes or find_region(write, facts) is not None else wide
 
 
 def _rows(updates: Value, row: tuple[Expr, ...], site: Site) -> Value | None:

@@ -58,17 +58,18 @@ def pick_values(selection: Selection, rows: Rows, group: Group, values: Value, b
 
 
 def _within(writers: Value, values: Value, axis: int, group: Group, builder: Builder) -> Value:
-    """A source map of a mask with numbers that stay within the values: where these are one, all positions take it.
+    """A source map whose numbers stay within the values: where these turn out to be one, all positions take it.
 
-    The values of points are repeated to the size of the index instead. Engines that run the model on made-up inputs
-    while they convert it, all True, need this too (RKNN).
+    Only the values of a mask can turn out so: those of points are repeated to the size of the index. Values of a known
+    size are left alone: a mask that holds more often is an error, and stays one.
     """
-    if not isinstance(group.index, Mask):
+    size = builder.dims(values)[axis]
+    if not isinstance(group.index, Mask) or (size.constant is not None and size != ONE):
         return writers
     count = builder.size(values, axis)
     limit = builder.constant(count) if isinstance(count, int) else count
     beyond = builder.binary("Greater", writers, limit, BOOL)
-    return builder.where(beyond, limit, writers)
+    return builder.where(beyond, builder.where(builder.equal(limit, builder.constant(1)), limit, writers), writers)
 
 
 def hit_map(selection: Selection, rows: Rows, groups: Sequence[Group], builder: Builder) -> Value:

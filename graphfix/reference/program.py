@@ -8,6 +8,7 @@ are known, because no inference sees through an ATen node.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import ChainMap, deque
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -298,14 +299,14 @@ class Program:
         return [name]
 
 
-class Step:
+class Step(ABC):
     """Part of a program. ``uses`` are the names it reads, ``makes`` those it writes into the values."""
 
     uses: list[str]
     makes: list[str]
 
-    def run(self, values: Values) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def run(self, values: Values) -> None: ...
 
 
 class Segment(Step):
@@ -359,8 +360,8 @@ class PythonStep(Step):
             raise refusal.at(label(self.node), self.tensor(refusal.argument)) from None
         values.update({name: value for name, value in zip(self.node.output, results, strict=False) if name})
 
-    def results(self, values: Values) -> list[Value]:
-        raise NotImplementedError
+    @abstractmethod
+    def results(self, values: Values) -> list[Value]: ...
 
     def tensor(self, argument: str) -> str:
         """The name of the tensor that a kernel calls ``argument``."""

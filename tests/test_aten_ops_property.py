@@ -36,6 +36,7 @@ def check(case: Case | SliceCase, answer: np.ndarray) -> None:
         np.testing.assert_array_equal(got, answer)
 
 
+@pytest.mark.onnxruntime_1_29
 @pytest.mark.parametrize("cases", ALL.values(), ids=ALL)
 def test_like_numpy(cases) -> None:
     @SETTINGS

@@ -233,7 +233,21 @@ UP = [
 ]
 
 
-@pytest.mark.parametrize(("case", "target"), [(c, t) for c, targets in UP for t in targets], ids=str)
+def runs_since_1_29(case: Case, target: int) -> bool:
+    """Opset 24, and two attributes that the older ONNX Runtime gets wrong."""
+    counts_padding = case.attributes.get("ceil_mode") == case.attributes.get("count_include_pad") == 1
+    return target >= 24 or counts_padding or "noop_with_empty_axes" in case.attributes
+
+
+def expand(table: list[tuple[Case, tuple[int, ...]]]) -> list[Any]:
+    return [
+        pytest.param(c, t, marks=[pytest.mark.onnxruntime_1_29] if runs_since_1_29(c, t) else [])
+        for c, targets in table
+        for t in targets
+    ]
+
+
+@pytest.mark.parametrize(("case", "target"), expand(UP), ids=str)
 def test_up(case: Case, target: int) -> None:
     check(case, target)
 
@@ -356,7 +370,7 @@ DOWN = [
 ]
 
 
-@pytest.mark.parametrize(("case", "target"), [(c, t) for c, targets in DOWN for t in targets], ids=str)
+@pytest.mark.parametrize(("case", "target"), expand(DOWN), ids=str)
 def test_down(case: Case, target: int) -> None:
     check(case, target)
 

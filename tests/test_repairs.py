@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
@@ -345,6 +345,8 @@ def masked(draw: st.DrawFn) -> tuple[onnx.ModelProto, Arrays, np.ndarray, bool]:
 @given(masked())
 def test_masks_like_numpy(case: tuple[onnx.ModelProto, Arrays, np.ndarray, str]) -> None:
     model, feeds, want, runs = case
+    # ONNX Runtime has no Where for these, and one that needs no repair stays.
+    assume(runs != "yes" or feeds["x"].dtype.name not in ("bool", "int16"))
     asked = fixed(model, repair="mask-alignment")
     np.testing.assert_array_equal(run(asked.model, feeds)[0], want)
     unasked = fixed(model)
@@ -352,7 +354,7 @@ def test_masks_like_numpy(case: tuple[onnx.ModelProto, Arrays, np.ndarray, str])
         assert unasked.model.SerializeToString() == asked.model.SerializeToString()
     elif runs == "maybe":
         assert "repair-mask-alignment" not in {r.pass_name for r in unasked.report.replacements}
-    elif feeds["x"].dtype.name not in ("bool", "int16"):  # ONNX Runtime has no Where for these
+    else:
         np.testing.assert_array_equal(run(unasked.model, feeds)[0], run(model, feeds)[0])
 
 

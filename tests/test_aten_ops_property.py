@@ -4,9 +4,9 @@ PyTorch. Zeros are compared without their signs: ONNX Runtime's Where returns +0
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 from aten_op_cases import ALL, Case, SliceCase
+from engine import run
 from hypothesis import HealthCheck, given, settings
 from onnx import TensorProto, parser
 
@@ -14,14 +14,6 @@ import graphfix
 
 SETTINGS = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck), print_blob=True)
 TOLERANCE = {2: 2e-2, 4: 1e-5, 8: 1e-12}
-
-
-def run(model, feeds):
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    known = {i.name for i in session.get_inputs()}
-    return session.run(None, {k: v for k, v in feeds.items() if k in known})[0]
 
 
 def check(case: Case | SliceCase, answer: np.ndarray) -> None:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime as ort
 import pytest
+from engine import run
 from hypothesis import HealthCheck, given, settings
 from index_put_cases import Case, cases
 
 import graphfix
 
 SETTINGS = settings(deadline=None, max_examples=250, suppress_health_check=list(HealthCheck), print_blob=True)
-
-
-def run(model, feeds):
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    known = {i.name for i in session.get_inputs()}
-    return session.run(None, {k: v for k, v in feeds.items() if k in known})[0]
 
 
 def check(case: Case, answer: np.ndarray) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
-import onnxruntime as ort
 import pytest
 from aten_op_cases import ALL, Case
+from engine import run
 from graph_view import View
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -184,14 +183,6 @@ def test_a_constant_index_along_an_axis_costs_nothing() -> None:
 
 
 # ---- kept scatters are right as well
-
-
-def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    known = {i.name for i in session.get_inputs()}
-    return session.run(None, {k: v for k, v in feeds.items() if k in known})[0]
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck), print_blob=True)

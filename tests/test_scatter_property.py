@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
+from engine import run
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from index_put_cases import DTYPES, Case, cases
@@ -16,14 +16,6 @@ import graphfix
 
 SETTINGS = settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck), print_blob=True)
 LEFT = {"ScatterND", "ScatterElements", "Scatter", "NonZero", "GatherND"}
-
-
-def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
-    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    known = {i.name for i in session.get_inputs()}
-    return session.run(None, {k: v for k, v in feeds.items() if k in known})[0]
 
 
 class Graph:

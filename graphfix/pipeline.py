@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import onnx
 
-from graphfix import aten, model_io, opset, shapes, simplify
+from graphfix import aten, model_io, opset, shapes, simplify, tidy
 from graphfix.api import load_passes
 from graphfix.builder import Builder, OpsetTooLow
 from graphfix.errors import GraphfixError, LossyExportError, NotConfirmedError, UnsupportedError, UsageError
 from graphfix.facts import Facts
-from graphfix.graph import Model, Node, Scope, attributes_of
+from graphfix.graph import Model, Node, Scope, attributes_of, count_nodes, walk
 from graphfix.lowering.base import Context
 from graphfix.pass_base import Fault, Pass, Refusal, Repair, Rewrite, Safety, Site
 from graphfix.report import Left, Replacement, Report, Verification
@@ -120,7 +120,8 @@ class _Run:
             report.notes.append("nothing to replace: the output is the input, unchanged")
             report.left = self.left()
             return self.model, report
-        self.drop_unused_domains()
+        tidy.drop_unused_domains(self.model)
+        tidy.drop_needless_allowzero(self.model)
         with self.stage("shapes", "inferring shapes"):
             shapes.annotate(self.model)
         if self.options.simplify:
@@ -311,16 +312,6 @@ class _Run:
 
     # ---- after the passes ------------------------------------------------------------------------------------------
 
-    def drop_unused_domains(self) -> None:
-        """Drop the opset imports of ATen and prim nodes that are gone: engines refuse domains that they do not know."""
-        used = {node.domain for _, node in walk(self.model)}
-        imports: list[Any] = [self.model, *self.model.functions]
-        for holder in imports:
-            kept = [o for o in holder.opset_import if o.domain not in (aten.ATEN_DOMAIN, "prim") or o.domain in used]
-            if len(kept) != len(holder.opset_import):
-                del holder.opset_import[:]
-                holder.opset_import.extend(kept)
-
     def simplify(self) -> None:
         if not _loadable(self.model):
             self.report.warnings.append("not simplified: nodes remain that onnxsim cannot read")
@@ -332,6 +323,7 @@ class _Run:
         if self.fallback is None:
             self.fallback = _Fallback(self.model, dict(self.refused), len(self.report.replacements))
         self.model = outcome.model
+        tidy.drop_needless_allowzero(self.model)
 
     def confirm(self) -> None:
         verification, fallback = self.check(self.model), self.fallback
@@ -402,28 +394,6 @@ def source_line(doc_string: str) -> str:
     lines = [line.strip() for line in doc_string.splitlines() if ".py" in line and "(" in line]
     own = [line for line in lines if "site-packages/torch" not in line and "dist-packages/torch" not in line]
     return (own or lines or [""])[0][:200]
-
-
-def walk(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.NodeProto]]:
-    """Every node with the path of the graph it is in, as in the report."""
-
-    def of(nodes: Any, path: str) -> Iterator[tuple[str, onnx.NodeProto]]:
-        for node in nodes:
-            yield path, node
-            label = node.name or next((o for o in node.output if o), "?")
-            for attribute in node.attribute:
-                bodies = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
-                for body in bodies:
-                    yield from of(body.node, f"{path}/{label}.{attribute.name}".lstrip("/"))
-
-    yield from of(model.graph.node, "")
-    for function in model.functions:
-        yield from of(function.node, f"{function.domain}::{function.name}")
-
-
-def count_nodes(model: onnx.ModelProto) -> int:
-    """The number of nodes in all graphs, bodies and functions."""
-    return sum(1 for _ in walk(model))
 
 
 def _where(node: onnx.NodeProto, path: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from graphfix.errors import UsageError
+from graphfix.errors import NotConfirmedError, UsageError
 from graphfix.user_inputs import check_sets, check_shapes, model_inputs, suggest
 
 if TYPE_CHECKING:
@@ -48,10 +48,11 @@ def fix(
     rtol: float | None = None,
     atol: float | None = None,
     simplify: bool = True,
-    verify: Literal["model", "none"] = "model",
+    verify: Literal["all", "rewrites", "model", "none"] = "all",
     budget: int | None = None,
     strict: bool = False,
     repair: str | Iterable[str] = (),
+    keep_failed: str | os.PathLike[str] | None = None,
     progress: Callable[[Event], None] | None = None,
 ) -> FixResult:
     """Replace what engines refuse in a model by standard operators, confirm the result and write it.
@@ -67,6 +68,9 @@ def fix(
     rewrite may make. ``repair`` names exporters' faults to repair where the model runs with them, so that its results
     change: "lost-accumulate", "mask-alignment", "mask-column", "reshape-broadcast" (see `graphfix explain GF301` and
     on), or "all".
+    ``verify`` says how to confirm the result: "rewrites" checks every rewrite alone against what it replaced, "model"
+    runs the whole model and compares its outputs with the input model's, "all" does both, "none" neither.
+    ``keep_failed`` is where a model that is not confirmed is written, for study.
     ``progress`` is called with an Event as stages begin and go on.
 
     Raises a subclass of GraphfixError when there is nothing to return: InputError and UsageError for bad input and
@@ -84,17 +88,19 @@ def fix(
         raise UsageError(f"{both} is to be skipped and to be repaired: leave out one of the two")
     _check_opset(opset)
     _check_numbers(rtol=rtol, atol=atol, budget=budget)
-    if verify not in ("model", "none"):
-        raise UsageError(f"verify is {verify!r}: choose 'model' or 'none'")
-    if output is not None:
-        model_io.check_writable(output)
+    if verify not in ("all", "rewrites", "model", "none"):
+        raise UsageError(f"verify is {verify!r}: choose 'all', 'rewrites', 'model' or 'none'")
+    for target in (output, keep_failed):
+        if target is not None:
+            model_io.check_writable(target)
 
     source = os.fspath(model_or_path) if isinstance(model_or_path, (str, os.PathLike)) else ""
     tell("load", f"reading {source or 'the model'}")
     start = time.perf_counter()
     loaded = model_io.load(model_or_path)
-    if output is not None:
-        model_io.check_writable(output, loaded)
+    for target in (output, keep_failed):
+        if target is not None:
+            model_io.check_writable(target, loaded)
     declared = model_inputs(loaded.model)
     options = pipeline.Options(
         only=chosen,
@@ -112,7 +118,15 @@ def fix(
     )
     load_seconds = time.perf_counter() - start
     tell("load", f"read {source or 'the model'}: {len(loaded.model.graph.node)} nodes", 1, 1)
-    model, report = pipeline.run(loaded, options, progress)
+    try:
+        model, report = pipeline.run(loaded, options, progress)
+    except NotConfirmedError as error:
+        if keep_failed is None or error.model is None:
+            raise
+        model_io.save(error.model, keep_failed, base_dir=loaded.base_dir)
+        kept = NotConfirmedError(f"{error} (the model that failed is {os.fspath(keep_failed)}, for study)")
+        kept.report, kept.model = error.report, error.model
+        raise kept from error
     report.input = report.input or source
     report.notes = [note for note in loaded.notes if note not in report.notes] + report.notes
     report.stages = {"load": load_seconds, **report.stages}

@@ -46,6 +46,16 @@ on the input model. What may help:
   one pass is at fault                                 --skip PASS, one after the other; then please report it
   you compare the result yourself                      --verify none""",
     ),
+    "GF905": (
+        "rewrites-confirmed",
+        """\
+Each rewrite alone gave exactly what it replaced (--verify rewrites); the model as a whole was not run.
+
+What is replaced and what replaces it are cut out and run side by side, on inputs made to break them: indices that
+repeat, count from the end, lie at the ends, or are in order; masks that hold nowhere, everywhere or once; floats with
+NaN, infinities, -0.0 and subnormal numbers; sizes of 0 and 1 beside others. Of several writes to one place the last
+has to win. Sums may differ in rounding. What onnxsim does afterwards is not covered: --no-simplify leaves it out.""",
+    ),
     "GF904": (
         "not-checked",
         """\

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
+from graphfix.graph import walk
 from graphfix.reference.bool_where import without_bool_where
 from graphfix.reference.ort import OrtModel
-from graphfix.reference.program import Context, Program, holds_kernel
+from graphfix.reference.program import Context, Program, holds_kernel, is_scatter
 from graphfix.reference.refusal import ReferenceRefusal
 
 Array = np.ndarray[Any, Any]
@@ -36,19 +37,21 @@ class ReferenceSession:
     have been folded. ``model`` is not changed. External data is read from ``base_dir``. Raises ReferenceRefusal when
     the model holds an operator that neither side has, or cannot be loaded.
 
+    With ``scatters`` ONNX's own scatters run in NumPy too, where the last of several writes to one place wins.
+
     ``shapes`` holds, after a run, the shapes of the inputs and of every tensor that crossed between the two sides in
     the main graph. A refused run leaves those it got to.
     """
 
-    def __init__(self, model: onnx.ModelProto, *, base_dir: Path | None = None, optimise: bool = False) -> None:
+    def __init__(self, model: onnx.ModelProto, *, base_dir: Path | None = None, optimise: bool = False, scatters: bool = False) -> None:
         self.inputs = graph_inputs(model.graph)
         self.outputs = [o.name for o in model.graph.output]
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._run: Callable[[Mapping[str, Array]], dict[str, Array]]
         model = without_bool_where(model)
-        if uses_kernels(model):
+        if uses_kernels(model) or (scatters and any(is_scatter(node) for _, node in walk(model))):
             model = _without_functions(model)
-            program = Program(model.graph, Context(model, base_dir, optimise))
+            program = Program(model.graph, Context(model, base_dir, optimise, scatters))
             self._run = lambda feeds: dict(zip(self.outputs, program.run(feeds, shapes=self.shapes), strict=True))
         else:
             self._run = OrtModel(model, base_dir=base_dir, optimise=optimise).run

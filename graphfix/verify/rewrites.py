@@ -1,0 +1,280 @@
+"""Check one rewrite alone: what was there and what takes its place, on inputs made to break it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphfix.reference.ort import OrtModel
+from graphfix.reference.refusal import ReferenceRefusal
+from graphfix.reference.session import ReferenceSession, uses_kernels
+from graphfix.symbolic import Expr
+from graphfix.verify import compare
+from graphfix.verify.cut import OUTPUT, Cut, CutInput
+from graphfix.verify.inputs import InputSearch, InputSet, describe
+
+Array = np.ndarray[Any, Any]
+Sizes = dict[str, int]
+
+_MOST_ELEMENTS = 1 << 22  # of all inputs together; up to a 16th of it all input sets are tried
+_DISTINCT = (3, 4, 2, 5, 7, 6)
+# Results of these depend on the order or the lanes in which they are computed.
+_ROUNDED = frozenset(
+    (
+        *("MatMul", "Gemm", "Einsum", "CumSum", "Softmax", "LogSoftmax", "Exp", "Log", "Tanh", "Sigmoid", "Erf", "Gelu"),
+        *("Softplus", "Pow", "Sin", "Cos", "Mish", "LayerNormalization", "ReduceLogSumExp", "ReduceL2", "Conv"),
+        *("ReduceSum", "ReduceMean", "ReduceProd", "ReduceSumSquare", "ReduceL1", "index_add", "scatter_add"),
+    )
+)
+_EXACT = {"rtol": 0.0, "atol": 0.0}
+
+
+@dataclass
+class RewriteCheck:
+    """What came of checking one rewrite.
+
+    ``problem`` is "" when the two agree on every one of ``sets`` input sets. ``unchecked`` says why nothing could be
+    compared. ``exact`` is False when rounding had to be allowed for.
+    """
+
+    sets: int = 0
+    problem: str = ""
+    unchecked: str = ""
+    exact: bool = True
+    feeds: dict[str, Array] = field(default_factory=dict)
+
+
+def check_cut(cut: Cut, *, base_dir: Path | None = None, seed: int = 0) -> RewriteCheck:
+    """Run both sides of a cut and compare.
+
+    Where dims are dynamic several sizes are tried, 1 and 0 among them; for each of them, indices that repeat, count
+    from the end, lie at the ends and are in order; masks that hold nowhere, everywhere, once; floats with NaN,
+    infinities, -0.0 and subnormal numbers. Sets that the side before refuses do not count; what it runs, the side after
+    has to run with the same result: bit for bit, unless it sums or computes anew in other lanes.
+
+    ONNX leaves open which of several writes to one place wins: the side before takes the last, as PyTorch does.
+    """
+    return _Check(cut, base_dir, seed).run()
+
+
+class _Check:
+    def __init__(self, cut: Cut, base_dir: Path | None, seed: int) -> None:
+        self.cut = cut
+        self.base_dir = base_dir
+        self.result = RewriteCheck(exact=not _rounds(cut))
+        self.rng = np.random.default_rng(seed)
+        self.seed = seed
+        self.unknowns = sorted({u for i in cut.inputs for dim in i.shape for m, _ in dim.terms for u in m})
+
+    def run(self) -> RewriteCheck:
+        result = self.result
+        try:
+            self.before = ReferenceSession(self.cut.before, base_dir=self.base_dir, scatters=True)
+        except ReferenceRefusal as refusal:
+            result.unchecked = f"the reference cannot run it: {refusal}"
+            return result
+        try:
+            if uses_kernels(self.cut.after):
+                self.after: Any = ReferenceSession(self.cut.after, base_dir=self.base_dir)
+            else:
+                self.after = OrtModel(self.cut.after, base_dir=self.base_dir)
+        except ReferenceRefusal as refusal:
+            result.problem = f"does not load: {refusal}"
+            return result
+        reason = ""
+        for sizes in self.assignments():
+            shapes = self.shapes(sizes)
+            if shapes is None:
+                continue
+            elements = sum(int(np.prod(s)) for s in shapes.values())
+            if elements > _MOST_ELEMENTS:
+                reason = reason or f"its inputs have {elements:,} elements"
+                continue
+            base, refused = self.base_set(shapes)
+            if base is None:
+                reason = reason or refused
+                continue
+            few = elements > _MOST_ELEMENTS // 16
+            for feeds, expected in self.with_variants(base, few):
+                result.sets += 1
+                result.problem = self.difference(feeds, expected)
+                if result.problem:
+                    result.feeds = feeds
+                    return result
+        if not result.sets:
+            result.unchecked = reason or "no sizes were found for its inputs"
+        return result
+
+    # ---- sizes
+
+    def assignments(self) -> Iterator[Sizes]:
+        """Sizes for the unknowns: all different, all alike, each in turn 1, all 1, each in turn 0.
+
+        Those of fixed dims when nothing else ran: a dynamic dim may have to match one.
+        """
+        names = self.unknowns
+        if not names:
+            yield {}
+            return
+        distinct = {name: _DISTINCT[i % len(_DISTINCT)] for i, name in enumerate(names)}
+        yield distinct
+        yield dict.fromkeys(names, 4)
+        yield {name: _DISTINCT[-1 - i % len(_DISTINCT)] for i, name in enumerate(names)}
+        for name in names[:4]:
+            yield {**distinct, name: 1}
+        if len(names) > 1:
+            yield dict.fromkeys(names, 1)
+        for name in names[:4]:
+            yield {**distinct, name: 0}
+        fixed = {c for i in self.cut.inputs for c in (d.constant for d in i.shape) if c is not None and 1 < c <= 64}
+        for size in sorted(fixed) if not self.result.sets else ():
+            yield dict.fromkeys(names, size)
+
+    def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]] | None:
+        shapes = {}
+        for given in self.cut.inputs:
+            dims = tuple(_evaluate(dim, sizes) for dim in given.shape)
+            if any(d < 0 for d in dims):
+                return None
+            shapes[given.name] = dims
+        return shapes
+
+    # ---- values
+
+    def base_set(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[InputSet | None, str]:
+        search = InputSearch(self.before, self.cut.before, count=1, seed=self.seed, input_shapes=shapes)
+        found = next(iter(search), None)
+        return found, next(iter(search.refused.values()), "")
+
+    def with_variants(self, base: InputSet, few: bool) -> Iterator[tuple[dict[str, Array], Array]]:
+        """The set and its variants, as far as the side before runs them, with its result."""
+        if all(base.feeds[i.name].min(initial=0) >= 0 for i in self.cut.inputs if i.nonnegative):
+            yield base.feeds, base.outputs[OUTPUT]
+        for number, feeds in enumerate(self.variants(base.feeds)):
+            if few and number > 1:
+                return
+            try:
+                yield feeds, self.before.run(feeds)[OUTPUT]
+            except ReferenceRefusal:
+                continue
+
+    def variants(self, base: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+        floats = [i for i in self.cut.inputs if _kind(i) == "f"]
+        masks = [i for i in self.cut.inputs if _kind(i) == "b"]
+        integers = [i for i in self.cut.inputs if _kind(i) in "iu"]
+        odd = {i.name: self.odd_floats(i, base[i.name]) for i in floats}
+        if odd:
+            yield {**base, **odd}
+        for integer in integers:
+            for values in self.other_integers(integer, base[integer.name]):
+                yield {**base, **odd, integer.name: values}
+        for fill in (self.none, self.all, self.first, self.last) if masks else ():
+            yield {**base, **{i.name: fill(base[i.name]) for i in masks}}
+        for mask in masks[:4] if len(masks) > 1 else ():
+            yield {**base, **odd, mask.name: ~base[mask.name]}
+        for _ in range(2):
+            yield {
+                **base,
+                **{i.name: self.rng.permutation(base[i.name].reshape(-1)).reshape(base[i.name].shape) for i in masks},
+                **{i.name: self.rng.permutation(base[i.name].reshape(-1)).reshape(base[i.name].shape) for i in integers},
+            }
+
+    def odd_floats(self, given: CutInput, base: Array) -> Array:
+        """NaN, infinities, zeros of both signs, subnormal and extreme numbers among the others."""
+        info = onnx_finfo(base.dtype)
+        odd = [np.nan, np.inf, -np.inf, 0.0, -0.0, info.smallest_subnormal, -info.smallest_subnormal]
+        # Where sums are compared, what overflows depends on their order.
+        odd += [info.max, info.min] if self.result.exact else [info.smallest_normal]
+        pick = self.rng.random(base.shape)
+        values = self.rng.choice(np.array(odd).astype(base.dtype), base.shape)
+        return np.where(pick < 0.4, values, base).astype(base.dtype)
+
+    def other_integers(self, given: CutInput, base: Array) -> Iterator[Array]:
+        """The same value everywhere, the ends, in order, backwards, and counted from the end."""
+        if not base.size:
+            return
+        flat = np.sort(base.reshape(-1))
+        low, high = int(flat[0]), int(flat[-1])
+        for value in dict.fromkeys((low, high, 0)):
+            yield np.full(base.shape, value).astype(base.dtype)
+        yield flat.reshape(base.shape)
+        yield flat[::-1].reshape(base.shape).copy()
+        if base.dtype.kind == "i" and not given.nonnegative:
+            yield np.where(base >= 0, -1 - base, base).astype(base.dtype)
+            yield np.where(self.rng.random(base.shape) < 0.5, -1 - np.abs(base), base).astype(base.dtype)
+            yield np.full(base.shape, -1).astype(base.dtype)
+
+    @staticmethod
+    def none(base: Array) -> Array:
+        return np.zeros_like(base)
+
+    @staticmethod
+    def all(base: Array) -> Array:
+        return np.ones_like(base)
+
+    @staticmethod
+    def first(base: Array) -> Array:
+        single = np.zeros_like(base)
+        single.reshape(-1)[:1] = True
+        return single
+
+    @staticmethod
+    def last(base: Array) -> Array:
+        single = np.zeros_like(base)
+        single.reshape(-1)[-1:] = True
+        return single
+
+    # ---- comparison
+
+    def difference(self, feeds: dict[str, Array], expected: Array) -> str:
+        try:
+            actual = self.after.run(feeds)[OUTPUT]
+        except ReferenceRefusal as refusal:
+            return f"does not run on {describe(feeds)}: {refusal}"
+        found = compare.compare(expected, actual, **(_EXACT if self.result.exact else {}))
+        return f"{found.problem} on {describe(feeds)}" if found.problem else ""
+
+
+def _evaluate(dim: Expr, sizes: Sizes) -> int:
+    total = 0
+    for monomial, coefficient in dim.terms:
+        for unknown in monomial:
+            coefficient *= sizes[unknown]
+        total += coefficient
+    return total
+
+
+def _kind(given: CutInput) -> str:
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(given.dtype)
+    return "f" if dtype.kind == "V" or dtype.name in ("bfloat16",) else dtype.kind
+
+
+def onnx_finfo(dtype: np.dtype[Any]) -> Any:
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype) if dtype.kind not in "f" or dtype.name == "bfloat16" else np.finfo(dtype)
+
+
+def _rounds(cut: Cut) -> bool:
+    """Whether the two sides compute floats in an order, or in lanes, of their own."""
+    for model in (cut.before, cut.after):
+        for node in model.graph.node:
+            attributes = {a.name: a.s for a in node.attribute if a.type == onnx.AttributeProto.STRING}
+            if node.op_type in _ROUNDED or attributes.get("reduction") in (b"add", b"mul"):
+                return True
+            if attributes.get("operator") in (b"index_add", b"scatter_add", b"scatter_reduce"):
+                return True
+            if node.domain and node.domain not in ("ai.onnx", "prim"):
+                return True
+    return False
+
+
+def seed_of(label: str) -> int:
+    """A seed that is the same for the same rewrite in every run."""
+    return zlib.crc32(label.encode())

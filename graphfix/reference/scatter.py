@@ -32,7 +32,12 @@ def scatter_nd(data: Array, indices: Array, updates: Array, reduction: str = "no
 
 def scatter_elements(data: Array, indices: Array, updates: Array, axis: int = 0, reduction: str = "none") -> Array:
     """``data[..., indices[i], ...] = updates[i]`` for every element i, at its own place along the other axes."""
-    if not data.ndim or indices.ndim != data.ndim or indices.shape != updates.shape or not -data.ndim <= axis < data.ndim:
+    if (
+        not data.ndim
+        or indices.ndim != data.ndim
+        or indices.shape != updates.shape
+        or not -data.ndim <= axis < data.ndim
+    ):
         raise ReferenceRefusal(
             f"ScatterElements of updates {list(updates.shape)} at indices {list(indices.shape)} into "
             f"{list(data.shape)} along axis {axis}"

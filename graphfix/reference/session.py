@@ -43,7 +43,9 @@ class ReferenceSession:
     the main graph. A refused run leaves those it got to.
     """
 
-    def __init__(self, model: onnx.ModelProto, *, base_dir: Path | None = None, optimise: bool = False, scatters: bool = False) -> None:
+    def __init__(
+        self, model: onnx.ModelProto, *, base_dir: Path | None = None, optimise: bool = False, scatters: bool = False
+    ) -> None:
         self.inputs = graph_inputs(model.graph)
         self.outputs = [o.name for o in model.graph.output]
         self.shapes: dict[str, tuple[int, ...]] = {}

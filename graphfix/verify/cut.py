@@ -59,6 +59,27 @@ _MOVES = frozenset(
         "Where",
     ]
 )
+# Results of these depend on the order or the lanes in which they are computed.
+_ROUNDED = frozenset(
+    (
+        *(
+            "MatMul",
+            "Gemm",
+            "Einsum",
+            "CumSum",
+            "Softmax",
+            "LogSoftmax",
+            "Exp",
+            "Log",
+            "Tanh",
+            "Sigmoid",
+            "Erf",
+            "Gelu",
+        ),
+        *("Softplus", "Pow", "Sin", "Cos", "Mish", "LayerNormalization", "ReduceLogSumExp", "ReduceL2", "Conv"),
+        *("ReduceSum", "ReduceMean", "ReduceProd", "ReduceSumSquare", "ReduceL1"),
+    )
+)
 _MOST_NODES = 600  # of one side: beyond that, the whole-model check has to do
 _MOST_STEPS_BACK = 400
 _MOST_MOVES = 12  # float tensors are followed only so far: what facts say about floats is local
@@ -82,11 +103,15 @@ class CutInput:
 
 @dataclass(frozen=True)
 class Cut:
-    """``before`` and ``after`` have the inputs ``inputs`` and one output, `OUTPUT`."""
+    """``before`` and ``after`` have the inputs ``inputs`` and one output, `OUTPUT`.
+
+    ``rounds`` says that they compute floats in an order, or in lanes, of their own.
+    """
 
     before: onnx.ModelProto
     after: onnx.ModelProto
     inputs: tuple[CutInput, ...]
+    rounds: bool
 
 
 def cut(builder: Builder, result: Value) -> Cut:
@@ -110,7 +135,8 @@ class _Cutter:
         before, after = _Side(self, self.old, through=self.anchor), _Side(self, self.new)
         leaves = {**before.leaves, **after.leaves}
         inputs = tuple(self.describe(leaf) for leaf in leaves)
-        return Cut(before.model(inputs), after.model(inputs), inputs)
+        rounds = any(_rounds(node) for node in (*before.nodes, *after.nodes))
+        return Cut(before.model(inputs), after.model(inputs), inputs, rounds)
 
     # ---- where to cut ----------------------------------------------------------------------------------------------
 
@@ -303,3 +329,12 @@ class _Side:
                 stack += [(n, False) for n in before if n is not None and n not in seen]
         return order
 
+
+def _rounds(node: Node) -> bool:
+    """Whether a node's result depends on the order or the lanes in which it is computed."""
+    if all(o.dtype in _INTEGERS or o.dtype == TensorProto.BOOL for o in node.outputs):
+        return False
+    if aten.is_aten(node.op, node.domain):
+        # Where these accumulate, what replaces them sums.
+        return False
+    return not node.standard or node.op in _ROUNDED or node.attrs.get("reduction") in (b"add", b"mul")

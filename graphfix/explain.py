@@ -46,6 +46,14 @@ on the input model. What may help:
   one pass is at fault                                 --skip PASS, one after the other; then please report it
   you compare the result yourself                      --verify none""",
     ),
+    "GF904": (
+        "not-checked",
+        """\
+The model was not run: --verify none, or nothing was replaced.
+
+Each rewrite is made to keep every value (or to differ in rounding only, where it sums), but nothing has shown that it
+does so for this model. Compare the result with the original before you rely on it.""",
+    ),
     "GF905": (
         "rewrites-confirmed",
         """\
@@ -55,14 +63,6 @@ What is replaced and what replaces it are cut out and run side by side, on input
 repeat, count from the end, lie at the ends, or are in order; masks that hold nowhere, everywhere or once; floats with
 NaN, infinities, -0.0 and subnormal numbers; sizes of 0 and 1 beside others. Of several writes to one place the last
 has to win. Sums may differ in rounding. What onnxsim does afterwards is not covered: --no-simplify leaves it out.""",
-    ),
-    "GF904": (
-        "not-checked",
-        """\
-The model was not run: --verify none, or nothing was replaced.
-
-Each rewrite is made to keep every value (or to differ in rounding only, where it sums), but nothing has shown that it
-does so for this model. Compare the result with the original before you rely on it.""",
     ),
 }
 

@@ -71,10 +71,7 @@ class _Check:
             result.unchecked = f"the reference cannot run it: {refusal}"
             return result
         try:
-            if uses_kernels(self.cut.after):
-                self.after: Any = ReferenceSession(self.cut.after, base_dir=self.base_dir)
-            else:
-                self.after = OrtModel(self.cut.after, base_dir=self.base_dir)
+            self.after = self.candidate()
         except ReferenceRefusal as refusal:
             result.problem = f"does not load: {refusal}"
             return result
@@ -102,6 +99,22 @@ class _Check:
             result.unchecked = reason or "no sizes were found for its inputs"
         return result
 
+    def candidate(self) -> OrtModel | ReferenceSession:
+        """The side after, in ONNX Runtime itself unless that is not to blame: what it refuses may be on both sides."""
+        before, after = self.cut.before, self.cut.after
+        if uses_kernels(after):
+            return ReferenceSession(after, base_dir=self.base_dir)
+        try:
+            return OrtModel(after, base_dir=self.base_dir)
+        except ReferenceRefusal:
+            if uses_kernels(before):
+                raise
+            try:
+                OrtModel(before, base_dir=self.base_dir)
+            except ReferenceRefusal:
+                return ReferenceSession(after, base_dir=self.base_dir)
+            raise
+
     # ---- sizes
 
     def assignments(self) -> Iterator[Sizes]:
@@ -123,9 +136,20 @@ class _Check:
             yield dict.fromkeys(names, 1)
         for name in names[:4]:
             yield {**distinct, name: 0}
-        fixed = {c for i in self.cut.inputs for c in (d.constant for d in i.shape) if c is not None and 1 < c <= 64}
-        for size in sorted(fixed) if not self.result.sets else ():
+        for size in sorted(self.fixed_sizes()) if not self.result.sets else ():
             yield dict.fromkeys(names, size)
+            yield from ({**distinct, name: size} for name in names[:4])
+
+    def fixed_sizes(self) -> set[int]:
+        """Small sizes of fixed dims, of inputs and of constants."""
+        sizes = {dim.constant for given in self.cut.inputs for dim in given.shape}
+        for side in (self.cut.before, self.cut.after):
+            held = [
+                *side.graph.initializer,
+                *(a.t for n in side.graph.node for a in n.attribute if n.op_type == "Constant"),
+            ]
+            sizes.update(size for tensor in held for size in tensor.dims)
+        return {size for size in sizes if size is not None and 1 < size <= 64}
 
     def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]] | None:
         shapes = {}

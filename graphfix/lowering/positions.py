@@ -98,11 +98,41 @@ def flatten(selection: Selection, group: Group, index: Value, builder: Builder) 
 
 
 def matches(selection: Selection, group: Group, builder: Builder) -> Value:
-    """Where each position meets each index: bool of shape [positions, indices] for a group without batch axes."""
-    linear = linear_index(selection, group.axes, group, builder)
-    index = builder.insert_axes(flatten(selection, group, linear, builder), [0])
-    positions = builder.insert_axes(builder.iota(selection.data, group.axes), [1])
-    return builder.equal(positions, index)
+    """Where each position meets each index: bool of shape [positions, indices] for a group without batch axes.
+
+    Writes with the same indices into axes of the same sizes share it.
+    """
+    assert isinstance(group.index, PointSet)
+    facts, sizes = builder.facts, builder.dims(selection.data)
+    vector = _vector_behind(group.index.tensors[0], facts) if len(group.axes) == 1 else None
+
+    def make() -> Value:
+        if vector is None:
+            linear = linear_index(selection, group.axes, group, builder)
+            index = flatten(selection, group, linear, builder)
+        else:
+            index = linear_positions(builder, selection.data, group.axes, [vector])
+        positions = builder.insert_axes(builder.iota(selection.data, group.axes), [1])
+        return builder.equal(positions, builder.insert_axes(index, [0]))
+
+    if vector is None:
+        return make()
+    return builder.once(("matches", vector.name, sizes[group.axes[0]]), make)
+
+
+def _vector_behind(tensor: Value, facts: Facts) -> Value | None:
+    """The 1-d tensor whose elements an index tensor holds in order, with axes of size 1 around."""
+    shape = facts.shape(tensor)
+    long = [size for size in shape or () if size != ONE]
+    found = tensor if len(shape or ()) == 1 else None
+    while len(long) == 1 and tensor.inputs and tensor.inputs[0].is_op("Unsqueeze", "Squeeze", "Reshape", "Identity"):
+        tensor = tensor.inputs[0].inputs[0]
+        shape = facts.shape(tensor)
+        if shape is None or [size for size in shape if size != ONE] != long:
+            break
+        if len(shape) == 1:
+            found = tensor
+    return found
 
 
 def source_map(selection: Selection, group: Group, builder: Builder) -> Value:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from graphfix import aten
 from graphfix.builder import BOOL, FLOATS, WHERE_TYPES, Builder
-from graphfix.facts import MASKS, Facts
+from graphfix.facts import Facts
 from graphfix.graph import Node, Value
 from graphfix.index_write import IndexWrite, Mask
 from graphfix.lowering.combine import combine
+from graphfix.masks import MASKS, same_mask
 from graphfix.symbolic import ONE, Expr
 
 LIFTED = frozenset(
@@ -252,19 +253,3 @@ def list_items(inputs: list[Value]) -> list[Value | None]:
 
 def _is_none(value: Value) -> bool:
     return bool(value.inputs) and value.inputs[0].op == "Constant" and value.inputs[0].domain == "prim"
-
-
-def same_mask(a: Value, b: Value) -> bool:
-    """Whether two tensors are the same mask, but for casts to bool and flattening."""
-    return mask_root(a) is mask_root(b)
-
-
-def mask_root(mask: Value) -> Value:
-    """A mask without the Cast, Identity and flattening Reshape nodes that exporters put before its use."""
-    while mask.inputs:
-        node = mask.inputs[0]
-        flattens = node.is_op("Reshape") and mask.shape is not None and len(mask.shape) == 1
-        if not (node.is_op("Identity") or flattens or (node.is_op("Cast") and node.inputs[0].dtype in MASKS)):
-            break
-        mask = node.inputs[0]
-    return mask

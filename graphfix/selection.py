@@ -15,6 +15,7 @@ import numpy as np
 from graphfix.facts import Facts
 from graphfix.graph import Value
 from graphfix.index_write import Full, IndexWrite, Mask, Points, Reduction, Span
+from graphfix.masks import count_of, is_count
 from graphfix.symbolic import ONE, Expr, product
 
 
@@ -152,7 +153,7 @@ def _grid(advanced: list, facts: Facts) -> tuple[int, list[Expr]]:
     shapes: list[tuple[Expr, ...]] = []
     for _, index in advanced:
         if isinstance(index, Mask):
-            shapes.append((Expr.dim(f"true({index.tensor.name})"),))
+            shapes.append((count_of(index.origin or index.tensor),))
         else:
             shapes.append(facts.shape(index.tensor) or ())
     if not shapes:
@@ -277,8 +278,11 @@ def as_span(tensor: Value, extent: Expr, facts: Facts) -> Full | Span | None:
     if ramp is not None and ramp.extent == extent and ramp.step == 1:
         return Full() if ramp.whole else Span(ramp.start, ramp.stop)
     value = facts.const(tensor)
-    if value is None:
-        return _from_end(tensor, extent, facts)
+    return _from_end(tensor, extent, facts) if value is None else constant_span(value, extent)
+
+
+def constant_span(value: np.ndarray, extent: Expr) -> Full | Span | None:
+    """Constant indices, taken in order, as a slice of an axis without a step."""
     flat = [int(v) for v in value.reshape(-1)]
     if not flat:
         return Span(0, 0)
@@ -355,15 +359,10 @@ def _broadcast_dims(values: tuple[Expr, ...], shape: tuple[Expr, ...], proved: b
             dims.append(None)  # it has to be 1 when the model runs, or the write would not be valid
             continue
         known_apart = size.constant is not None and wanted.constant is not None and size != wanted
-        if known_apart or (proved and size != wanted and not _is_count(wanted)):
+        if known_apart or (proved and size != wanted and not is_count(wanted)):
             return None
         dims.append(target)
     return tuple(dims)
-
-
-def _is_count(size: Expr) -> bool:
-    """Whether a size is how often a mask holds: nothing else can be compared with it."""
-    return any(u.startswith("dim:true(") for m, _ in size.terms for u in m)
 
 
 def _elementwise_dims(values: tuple[Expr, ...], shape: tuple[Expr, ...]) -> tuple[int | None, ...] | None:

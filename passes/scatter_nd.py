@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphfix.builder import Builder
 from graphfix.graph import Node, Value
-from graphfix.index_reading import read_index
+from graphfix.index_reading import read_write
 from graphfix.index_write import IndexWrite, Mask, Reduction
 from graphfix.masked_region import decided_by, find_region, mask_of_indices
 from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
@@ -39,7 +39,7 @@ class ScatterND(Pass):
     def rewrite(self, match, builder: Builder, site: Site) -> Rewrite | Refusal:
         node, reduction, width = match
         data, index, updates = node.inputs
-        place = read_index(index, data, width, site.facts, builder)
+        place, updates = read_write(index, updates, data, width, site.facts, builder)
         if len(place) == 1 and isinstance(place[0], Mask):
             write = masked_write(node, place[0], updates, reduction, site)
         else:

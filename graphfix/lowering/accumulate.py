@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto
 
 from graphfix.builder import BOOL, FLOATS, INT32, INT64, WHERE_TYPES, Builder
-from graphfix.facts import INTEGERS, MASKS, Facts
+from graphfix.facts import INTEGERS, Facts
 from graphfix.graph import Value
 from graphfix.index_write import Full, Reduction
 from graphfix.lowering.base import Context, Cost, Lowering
@@ -17,6 +17,7 @@ from graphfix.lowering.combine import combine
 from graphfix.lowering.gather_form import hit_map, pick_values
 from graphfix.lowering.layout import dtype_of, rows_of, values_by_group
 from graphfix.lowering.positions import is_unique, matches
+from graphfix.masks import MASKS
 from graphfix.selection import Group, Selection
 from graphfix.symbolic import ONE
 

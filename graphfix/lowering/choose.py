@@ -15,6 +15,7 @@ from graphfix.lowering.accumulate import OneHotAdd, Reduce
 from graphfix.lowering.base import Context, Cost, Lowering
 from graphfix.lowering.keep import Scatter, scatter_opset
 from graphfix.lowering.mask import MaskPacked, MaskWhere
+from graphfix.lowering.mask_region import MaskRegion
 from graphfix.lowering.points import PointsBatch, PointsConstant, PointsRuntime
 from graphfix.lowering.points_matmul import PointsMatmul
 from graphfix.lowering.replace import Replace
@@ -27,6 +28,7 @@ LOWERINGS: tuple[Lowering, ...] = (
     SpanMask(),
     SpanRuntime(),
     MaskWhere(),
+    MaskRegion(),
     MaskPacked(),
     PointsConstant(),
     PointsBatch(),

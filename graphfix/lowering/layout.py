@@ -65,14 +65,21 @@ def aligned(selection: Selection, builder: Builder, dims: Sequence[int | None]) 
     values = values_of(selection, builder)
     if selection.uniform:
         return values
-    have: list[int | None] = list(selection.dims)
-    wanted: list[int | None] = [d if d in have else None for d in dims]
+    return arranged(values, selection.dims, dims, builder)
+
+
+def arranged(values: Value, have: Sequence[object], dims: Sequence[object], builder: Builder) -> Value:
+    """Values whose axes are called ``have``, with one axis for each name in ``dims``: of size 1 for a name they lack.
+
+    An axis without a name (None) has size 1.
+    """
+    have = list(have)
+    wanted = [d if d in have else None for d in dims]
     if have == wanted:
         return values
     values = builder.drop_axes(values, [i for i, d in enumerate(have) if d is None])
     have = [d for d in have if d is not None]
-    present = [d for d in wanted if d is not None]
-    values = builder.transpose(values, [have.index(d) for d in present])
+    values = builder.transpose(values, [have.index(d) for d in wanted if d is not None])
     return builder.insert_axes(values, [i for i, d in enumerate(wanted) if d is None])
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from graphfix.builder import Builder
+from graphfix.counters import at_counter
 from graphfix.facts import Facts
 from graphfix.graph import Node, Scope, Value
 from graphfix.index_write import Along, IndexWrite, Mask
@@ -130,7 +131,7 @@ def lower(write: IndexWrite, builder: Builder, site: Site) -> Rewrite | Refusal:
     if region is not None:
         return Rewrite(region.emit(builder), "mask_where")
     try:
-        selection = resolve(write, site.facts)
+        selection = resolve(at_counter(write, site.facts, builder), site.facts)
     except PairedMask:
         unpacked, restore = unpack(write, builder)
         result = lower(unpacked, builder, site)

@@ -15,7 +15,7 @@ from graphfix.facts import Facts
 from graphfix.graph import Value
 from graphfix.index_write import Mask
 from graphfix.lowering.layout import mask_row
-from graphfix.selection import Group, PointSet, Selection
+from graphfix.selection import Group, PointSet, Selection, vector_behind
 from graphfix.symbolic import ONE
 
 
@@ -104,7 +104,7 @@ def matches(selection: Selection, group: Group, builder: Builder) -> Value:
     """
     assert isinstance(group.index, PointSet)
     facts, sizes = builder.facts, builder.dims(selection.data)
-    vector = _vector_behind(group.index.tensors[0], facts) if len(group.axes) == 1 else None
+    vector = vector_behind(group.index.tensors[0], facts) if len(group.axes) == 1 else None
 
     def make() -> Value:
         if vector is None:
@@ -118,21 +118,6 @@ def matches(selection: Selection, group: Group, builder: Builder) -> Value:
     if vector is None:
         return make()
     return builder.once(("matches", vector.name, sizes[group.axes[0]]), make)
-
-
-def _vector_behind(tensor: Value, facts: Facts) -> Value | None:
-    """The 1-d tensor whose elements an index tensor holds in order, with axes of size 1 around."""
-    shape = facts.shape(tensor)
-    long = [size for size in shape or () if size != ONE]
-    found = tensor if len(shape or ()) == 1 else None
-    while len(long) == 1 and tensor.inputs and tensor.inputs[0].is_op("Unsqueeze", "Squeeze", "Reshape", "Identity"):
-        tensor = tensor.inputs[0].inputs[0]
-        shape = facts.shape(tensor)
-        if shape is None or [size for size in shape if size != ONE] != long:
-            break
-        if len(shape) == 1:
-            found = tensor
-    return found
 
 
 def source_map(selection: Selection, group: Group, builder: Builder) -> Value:

@@ -118,9 +118,8 @@ class Reduce(Lowering):
         shape = context.facts.shape(selection.data)
         assert shape is not None
         for group in _reduced_groups(selection, context):
-            positions = context.bytes_of([shape[a] for a in group.axes], None) // 4
-            per_index = context.values_bytes(selection)
-            largest = max(largest, positions * per_index)
+            spread = [*(shape[a] for a in group.axes), *selection.shape]
+            largest = max(largest, context.bytes_of(spread, selection.data.dtype))
         return Cost(3 * data + 4 * (largest - data), largest)
 
     def emit(self, selection: Selection, builder: Builder) -> Value:

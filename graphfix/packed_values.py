@@ -4,7 +4,7 @@
 computed from packed tensors element by element can be computed from the whole ones as well, and what comes of it where
 the mask does not hold (NaN, Inf) is for the caller to drop. Only operators that cannot fail there are lifted.
 
-Other than `graphfix.masked_region` this knows reads along any axis, by ``Gather`` with the positions of a mask and by
+Other than `graphfix.mask_reading` this knows reads along any axis, by ``Gather`` with the positions of a mask and by
 indices that pair the mask with single columns and whole axes.
 """
 
@@ -21,9 +21,66 @@ from graphfix.facts import Facts
 from graphfix.graph import Node, Value
 from graphfix.index_reading import columns_of, factors_of, mask_of_vector
 from graphfix.index_write import Full, Span
-from graphfix.masked_region import LIFTED, list_items, read_by_mask
+from graphfix.mask_reading import list_items, read_by_mask
 from graphfix.masks import MASKS, same_mask
 from graphfix.symbolic import ONE, Expr
+
+LIFTED = frozenset(
+    [
+        "Abs",
+        "Acos",
+        "Add",
+        "And",
+        "Asin",
+        "Atan",
+        "Cast",
+        "Ceil",
+        "Clip",
+        "Cos",
+        "Cosh",
+        "Div",
+        "Elu",
+        "Equal",
+        "Erf",
+        "Exp",
+        "Floor",
+        "Gelu",
+        "Greater",
+        "GreaterOrEqual",
+        "HardSigmoid",
+        "HardSwish",
+        "Identity",
+        "IsInf",
+        "IsNaN",
+        "LeakyRelu",
+        "Less",
+        "LessOrEqual",
+        "Log",
+        "Max",
+        "Min",
+        "Mul",
+        "Neg",
+        "Not",
+        "Or",
+        "Pow",
+        "Reciprocal",
+        "Relu",
+        "Round",
+        "Selu",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Sinh",
+        "Softplus",
+        "Softsign",
+        "Sqrt",
+        "Sub",
+        "Tan",
+        "Tanh",
+        "Where",
+        "Xor",
+    ]
+)
 
 _MOST_NODES = 512
 

@@ -8,7 +8,7 @@ from graphfix.builder import BOOL, INT64, Builder
 from graphfix.graph import Node, Value
 from graphfix.index_write import Full, Mask, Points
 from graphfix.lowering.positions import linear_positions
-from graphfix.masked_region import list_items
+from graphfix.mask_reading import list_items
 from graphfix.masks import count_of
 from graphfix.pass_base import Refusal, Rewrite, Site
 from graphfix.passes.aten_index_put import read_indices

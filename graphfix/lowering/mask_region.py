@@ -51,6 +51,10 @@ class MaskRegion(Lowering):
         values = arranged(builder.cast(values, dtype_of(selection.data)), have, wanted, builder)
         mask = builder.insert_axes(mask, [a for a in range(rank) if a not in group.axes])
         result = builder.where(mask, combine(selection.reduction, part, values, builder), part)
+        for at, size in zip(group.axes, builder.dims(packed.mask), strict=True):
+            if width > 1 and size != builder.dims(part)[at]:
+                # A mask that is larger than the data there holds in none of what is cut off.
+                result = builder.slice(result, at, 0, builder.size(part, at), length=builder.dims(part)[at])
         builder.facts.set_shape(result, builder.dims(part))
         if part is not selection.data:
             rest = builder.slice(selection.data, axis, builder.size(part, axis), None)

@@ -319,6 +319,6 @@ def test_sums_over_edges(case) -> None:
     assert not LEFT & set(kinds)
     if dynamic:
         negated = {n.output[0] for n in done.model.graph.node if n.op_type == "Neg"}  # -x == x * -1 is no NaN
-    assert sum(n.op_type == "Equal" and n.input[0] not in negated for n in done.model.graph.node) == 1
+        assert sum(n.op_type == "Equal" and n.input[0] not in negated for n in done.model.graph.node) == 1
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(run(done.model, feeds), np.concatenate(answers), rtol=1e-6)

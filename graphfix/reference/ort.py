@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +30,30 @@ _SUFFIX = "/graphfix_float32"
 class OrtModel:
     """A model of standard operators as an inference session on the CPU.
 
-    Outputs of the graph may lack their type. External data is read from ``base_dir``. Raises ReferenceRefusal, with
-    ONNX Runtime's message in one line, when the model does not load or run.
+    Outputs of the graph may lack their type. External data is read from ``base_dir``. ``custom_ops`` are paths of
+    libraries of custom operators. Raises ReferenceRefusal, with ONNX Runtime's message in one line, when the model does
+    not load or run.
 
     bfloat16 cannot cross into NumPy: such inputs and outputs travel as float32, which holds every bfloat16 exactly.
     """
 
-    def __init__(self, model: onnx.ModelProto, *, base_dir: Path | None = None, optimise: bool = False) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        *,
+        base_dir: Path | None = None,
+        optimise: bool = False,
+        custom_ops: Sequence[str] = (),
+    ) -> None:
         self._narrow_inputs = {i.name for i in model.graph.input if _elem_type(i) == _BFLOAT16}
         self._narrow_outputs: set[str] = set()
         if self._narrow_inputs:
             model = _with_wide_inputs(model, self._narrow_inputs)
-        self._session = _create(model, base_dir, optimise)
+        self._session = _create(model, base_dir, optimise, custom_ops)
         narrow = {o.name for o in self._session.get_outputs() if o.type == "tensor(bfloat16)"}
         if narrow:
             self._narrow_outputs = narrow
-            self._session = _create(_with_wide_outputs(model, narrow), base_dir, optimise)
+            self._session = _create(_with_wide_outputs(model, narrow), base_dir, optimise, custom_ops)
         self.outputs = [o.name.removesuffix(_SUFFIX) for o in self._session.get_outputs()]
 
     def run(self, feeds: Mapping[str, Value]) -> dict[str, Value]:
@@ -92,13 +100,15 @@ def known_operators() -> frozenset[tuple[str, str]] | None:
     return frozenset((schema.domain, schema.name) for schema in get_all_operator_schema())
 
 
-def _create(model: onnx.ModelProto, base_dir: Path | None, optimise: bool) -> Any:
+def _create(model: onnx.ModelProto, base_dir: Path | None, optimise: bool, custom_ops: Sequence[str]) -> Any:
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.log_severity_level = 4
     if not optimise:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for library in custom_ops:
+        options.register_custom_ops_library(library)
     # A partitioned model has many sessions; idle threads of all of them must not spin.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if base_dir is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,14 +33,22 @@ class ReferenceSession:
     """A model that can be run: the standard parts by ONNX Runtime, the rest by NumPy kernels.
 
     ONNX Runtime's optimisations stay off unless ``optimise`` is set, for a model that runs only when its constants
-    have been folded. ``model`` is not changed. External data is read from ``base_dir``. Raises ReferenceRefusal when
-    the model holds an operator that neither side has, or cannot be loaded.
+    have been folded. ``model`` is not changed. External data is read from ``base_dir``. ``custom_ops`` are paths of
+    libraries of custom operators for ONNX Runtime. Raises ReferenceRefusal when the model holds an operator that
+    neither side has, or cannot be loaded.
 
     ``shapes`` holds, after a run, the shapes of the inputs and of every tensor that crossed between the two sides in
     the main graph. A refused run leaves those it got to.
     """
 
-    def __init__(self, model: onnx.ModelProto, *, base_dir: Path | None = None, optimise: bool = False) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        *,
+        base_dir: Path | None = None,
+        optimise: bool = False,
+        custom_ops: Sequence[str] = (),
+    ) -> None:
         self.inputs = graph_inputs(model.graph)
         self.outputs = [o.name for o in model.graph.output]
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -48,10 +56,10 @@ class ReferenceSession:
         model = without_bool_where(model)
         if uses_kernels(model):
             model = _without_functions(model)
-            program = Program(model.graph, Context(model, base_dir, optimise))
+            program = Program(model.graph, Context(model, base_dir, optimise, tuple(custom_ops)))
             self._run = lambda feeds: dict(zip(self.outputs, program.run(feeds, shapes=self.shapes), strict=True))
         else:
-            self._run = OrtModel(model, base_dir=base_dir, optimise=optimise).run
+            self._run = OrtModel(model, base_dir=base_dir, optimise=optimise, custom_ops=custom_ops).run
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """All graph outputs by name. ``feeds`` holds every input, in its dtype, rank and fixed dims.

@@ -43,13 +43,32 @@ class Left:
 
 @dataclass(frozen=True)
 class OutputComparison:
-    """One graph output over all input sets: the largest absolute and relative difference seen."""
+    """One graph output over all input sets: the largest absolute and relative difference seen.
+
+    ``exact`` says that every value was equal, zeros down to their sign. ``max_ulp`` is the largest difference in
+    representable values of the dtype, ``differing`` how many of all compared ``elements`` were not equal, and
+    ``largest_at`` the index of the largest absolute difference (after the number of the element, in a sequence).
+    ``rtol`` and ``atol`` are the tolerance that was applied; they are zero for what must be equal. ``problem`` tells
+    what is beyond it, "" when nothing is.
+    """
 
     name: str
     dtype: str
     max_abs: float
     max_rel: float
     exact: bool
+    max_ulp: float = 0.0
+    differing: int = 0
+    elements: int = 0
+    largest_at: tuple[int, ...] | None = None
+    rtol: float = 0.0
+    atol: float = 0.0
+    problem: str = ""
+
+    @property
+    def share(self) -> float:
+        """The share of the elements that differ, from 0 to 1."""
+        return self.differing / self.elements if self.elements else float(not self.exact)
 
 
 @dataclass
@@ -59,6 +78,8 @@ class Verification:
     ``status`` is "confirmed", "failed", "not run" (``verify="none"``, or nothing changed). ``against`` is what the
     fixed model was compared with ("the input model", or "the input model as repaired"). ``sets`` holds one line a set:
     the shapes of its inputs. ``skipped`` holds input sets that the reference itself refused, with its message.
+    ``outputs`` compares what ran with ONNX Runtime's optimisations off (on, when the reference runs with them only),
+    ``optimised`` the same outputs of the fixed model with them on.
     """
 
     status: str
@@ -67,6 +88,7 @@ class Verification:
     skipped: list[str] = field(default_factory=list)
     outputs: list[OutputComparison] = field(default_factory=list)
     detail: str = ""
+    optimised: list[OutputComparison] = field(default_factory=list)
 
 
 @dataclass

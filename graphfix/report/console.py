@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
 from graphfix.report import Left, Replacement, Report, Verification
+from graphfix.report.tables import OUTPUT_TITLES, output_rows
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -121,7 +122,9 @@ def confirmation(verification: Verification) -> str:
         number = len(verification.sets)
         sets = f"{number} input set" + ("s" if number != 1 else "")
         if all(output.exact for output in verification.outputs):
-            return f"confirmed: equal to {verification.against} on {sets}"
+            loose = any(not output.exact for output in verification.optimised)
+            more = " (within tolerance with ONNX Runtime's optimisations)" if loose else ""
+            return f"confirmed: equal to {verification.against} on {sets}{more}"
         worst = max((o for o in verification.outputs if not o.exact), key=lambda o: o.max_abs)
         return (
             f"confirmed: within tolerance of {verification.against} on {sets} "
@@ -350,13 +353,18 @@ class _Summary:
             self._entry("checked" if number == 0 else "", line)
         for number, line in enumerate(report.verification.skipped):
             self._entry("skipped" if number == 0 else "", line)
-        for number, output in enumerate(report.verification.outputs):
-            same = "equal" if output.exact else f"differs by {output.max_abs:.3g}, relative {output.max_rel:.3g}"
-            self._entry("outputs" if number == 0 else "", f"{output.name} ({output.dtype}): {same}")
+        self._outputs(report.verification)
         if report.stages:
             self._entry("seconds", ", ".join(f"{stage} {took:.2f}" for stage, took in report.stages.items()))
         if report.versions:
             self._entry("versions", ", ".join(f"{name} {version}" for name, version in report.versions.items()))
+
+    def _outputs(self, verification: Verification) -> None:
+        rows = output_rows(verification.outputs)
+        rows += output_rows(verification.optimised, how=" (optimised)")
+        if rows:
+            self._entry("outputs", "")
+            self._table(OUTPUT_TITLES, rows, flexible=(0, 6))
 
     def _confirmed(self, verification: Verification) -> None:
         text = confirmation(verification)

@@ -51,8 +51,9 @@ def describe(feeds: Mapping[str, Array]) -> str:
 class InputSearch:
     """Iterates over up to ``count`` input sets that ``session`` runs, of different sizes where dims are dynamic.
 
-    ``input_shapes`` fix the shapes of some inputs. Afterwards ``refused`` maps a description of every size that no
-    set could be found for to the reference's reason, and ``symbols`` are the dynamic dims.
+    ``input_shapes`` fix the shapes of some inputs, ``sizes`` some dynamic dims. Afterwards ``refused`` maps a
+    description of every size that no set could be found for to the reference's reason, and ``symbols`` are the dynamic
+    dims.
     """
 
     def __init__(
@@ -63,12 +64,15 @@ class InputSearch:
         count: int = 4,
         seed: int = 0,
         input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
         self.refused: dict[str, str] = {}
         self._session = session
         self._count = count
         self._given = dict(input_shapes or {})
-        self.symbols, self._bound = sizing.free_symbols(session.inputs, self._given)
+        symbols, self._bound = sizing.free_symbols(session.inputs, self._given)
+        self._bound = {**(sizes or {}), **self._bound}
+        self.symbols = [s for s in symbols if s not in self._bound]
         self._declared = sizing.declared_sizes(session.inputs, model.graph)
         self._uses = Uses(model.graph)
         self._limits = _Limits(self._uses, session.inputs, model)

@@ -1,0 +1,294 @@
+"""The check of a whole model: both models run on the same input sets, and every output is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphfix.reference.ort import OrtModel
+from graphfix.reference.refusal import ReferenceRefusal
+from graphfix.reference.session import ReferenceSession, uses_kernels
+from graphfix.report import OutputComparison, Verification
+from graphfix.verify import compare, seeds
+from graphfix.verify.inputs import InputSearch, InputSet, describe
+from graphfix.verify.pairing import Pairing
+from graphfix.verify.tolerance import depths
+
+if TYPE_CHECKING:
+    import onnx
+
+    from graphfix.verify import Progress, VerifyOptions
+    from graphfix.verify.compare import Difference
+
+Runner = Callable[[Mapping[str, Any]], dict[str, Any]]
+Found = dict[str, list["Difference"]]
+
+_MOST_SKIPPED = 8
+_OPTIMISED = " with ONNX Runtime's optimisations"
+
+
+class Check:
+    """One comparison. ``reference`` is None when ``recorded`` sets, inputs and outputs, take its place."""
+
+    def __init__(
+        self,
+        reference: onnx.ModelProto | None,
+        candidate: onnx.ModelProto,
+        options: VerifyOptions,
+        *,
+        base_dir: Path | None = None,
+        candidate_dir: Path | None = None,
+        recorded: Sequence[InputSet] = (),
+        pairing: Pairing | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self._recorded = list(recorded)
+        self._options = options
+        self._base_dir = base_dir
+        self._candidate_dir = candidate_dir
+        self._pairing = pairing
+        self._progress = progress
+        self._against, self._subject = options.against, options.subject
+        self._result = Verification("failed", self._against)
+        self._unstable: set[str] = set()
+        self._sensitive: set[str] = set()
+        self._optimise = False
+        self._reference = reference
+        self._candidate = candidate
+        if reference is not None:
+            self._reference, self._candidate = seeds.seeded(reference, candidate)
+        self._depths = self._deepest()
+
+    def run(self) -> Verification:
+        """Do it. See graphfix.verify.check_model."""
+        result = self._result
+        sets, reason = self._sets()
+        if not sets:
+            result.detail = reason
+            return result
+        result.sets = [s.describe() for s in sets]
+        if all(name in self._unstable for name in sets[0].outputs) and sets[0].outputs:
+            result.detail = f"every output of {self._against} differs from run to run, so that nothing can be compared"
+            return result
+        names = [name for name in sets[0].outputs if name not in self._unstable]
+        dtypes = {name: _dtype(sets[0].outputs[name]) for name in names}
+        plain: Found = {name: [] for name in names}
+        optimised: Found = {name: [] for name in names}
+        problem = self._compare_all(sets, plain, optimised)
+        if not any(plain.values()):
+            plain, optimised = optimised, {}
+        result.outputs = _merged(plain, dtypes)
+        result.optimised = _merged({name: found for name, found in optimised.items() if found}, dtypes)
+        notes = [problem] if problem else []
+        if self._sensitive:
+            told = ", ".join(sorted(self._sensitive))
+            notes.append(f"ONNX Runtime's optimisations change {self._against} itself, beyond the tolerance: {told}")
+        if self._unstable:
+            told = ", ".join(sorted(self._unstable))
+            notes.append(f"not compared, as {self._against} itself gives another result in each run: {told}")
+        result.status = "failed" if problem else "confirmed"
+        result.detail = "; ".join(notes)
+        return result
+
+    # --- the reference
+
+    def _sets(self) -> tuple[list[InputSet], str]:
+        """The sets to compare on, with the reference's outputs, and why there are none."""
+        if self._reference is None:
+            return self._recorded, f"{self._against} hold no set"
+        result = self._result
+        try:
+            sets, reason = self._reference_sets(self._reference), ""
+        except ReferenceRefusal as refusal:
+            sets, reason = [], f"{self._against} could not be run: {refusal}"
+        if not sets and not reason:
+            reason = f"no inputs were found that {self._against} runs with"
+            reason += f": {result.skipped[0].partition(': ')[2]}; give some with --inputs" if result.skipped else ""
+        if not sets and not self._optimise:
+            # Some exports run only once their constants have been folded: shapes declared in branches are wrong.
+            skipped, self._optimise, result.skipped = result.skipped, True, []
+            try:
+                sets = self._reference_sets(self._reference)
+            except ReferenceRefusal:
+                result.skipped = skipped
+        return sets, reason
+
+    def _reference_session(self, *, optimise: bool | None = None) -> ReferenceSession:
+        assert self._reference is not None
+        return ReferenceSession(
+            self._reference,
+            base_dir=self._base_dir,
+            optimise=self._optimise if optimise is None else optimise,
+            custom_ops=self._options.custom_ops,
+        )
+
+    def _reference_sets(self, model: onnx.ModelProto) -> list[InputSet]:
+        session = self._reference_session()
+        fresh = seeds.has_random(model)
+        sets: list[InputSet] = []
+        for found in self._search(session, model):
+            if fresh:
+                # Generators go on from run to run: only the first runs of two sessions are alike.
+                found.outputs = self._reference_session().run(found.feeds)
+                session = self._reference_session()
+            again = session.run(found.feeds)
+            # Exact: the same code ran on the same values. But sums may be split over threads in any way.
+            agrees = self._compare(found.outputs, again)
+            self._unstable |= {name for name, difference in agrees.items() if difference.problem}
+            sets.append(found)
+            self._tick(len(sets))
+        return sets
+
+    def _search(self, session: ReferenceSession, model: onnx.ModelProto) -> Iterator[InputSet]:
+        options = self._options
+        if options.inputs is not None:
+            for feeds in options.inputs:
+                try:
+                    outputs = session.run(feeds)
+                except ReferenceRefusal as refusal:
+                    self._result.skipped.append(f"{describe(feeds)}: {refusal}")
+                    continue
+                yield InputSet(dict(feeds), outputs)
+            return
+        search = InputSearch(
+            session,
+            model,
+            count=options.sets,
+            seed=options.seed,
+            input_shapes=options.input_shapes,
+            sizes=self._pairing.sizes if self._pairing is not None else None,
+        )
+        sizes = set()
+        for found in search:
+            sizes.add(tuple(found.sizes.get(s, 0) for s in search.symbols))
+            yield found
+        self._result.skipped.extend(_skipped_lines(search.refused, search.symbols, sizes, self._against))
+
+    # --- the candidate
+
+    def _compare_all(self, sets: Sequence[InputSet], plain: Found, optimised: Found) -> str:
+        """The first problem, or "". Fills in all differences up to it."""
+        done = 0
+        runners = list(self._runners(self._candidate))
+        for how, make in runners:
+            try:
+                run = make()
+            except ReferenceRefusal as refusal:
+                return f"{self._subject} does not load{how}: {refusal}"
+            for expected in sets:
+                try:
+                    actual = run(expected.feeds)
+                except ReferenceRefusal as refusal:
+                    return f"{self._subject} does not run{how} on {expected.describe()}: {refusal}"
+                wanted = {name: expected.outputs[name] for name in plain if name not in self._sensitive}
+                found = self._compare(wanted, actual)
+                for name, difference in found.items():
+                    (optimised if how else plain)[name].append(difference)
+                wrong = {name: d for name, d in found.items() if d.problem}
+                if wrong and how and len(runners) > 1:
+                    # Equal without optimisations: is it they that change the result, in the reference too?
+                    self._sensitive |= self._changed_by_optimisation(expected, wrong)
+                    wrong = {name: d for name, d in wrong.items() if name not in self._sensitive}
+                if wrong:
+                    name, difference = max(wrong.items(), key=lambda item: item[1].max_abs)
+                    return f"output {name!r} {difference.problem}{how}, on {expected.describe()}"
+                done += 1
+                if self._progress is not None:
+                    self._progress(len(sets) + done, len(sets) * (1 + len(runners)))
+        return ""
+
+    def _changed_by_optimisation(self, expected: InputSet, names: Iterable[str]) -> set[str]:
+        """The outputs of the reference that ONNX Runtime's optimisations alone take beyond the tolerance."""
+        if self._reference is None:
+            return set()
+        try:
+            optimised = self._reference_session(optimise=True).run(expected.feeds)
+        except ReferenceRefusal:
+            return set()
+        found = self._compare({name: expected.outputs[name] for name in names}, optimised)
+        return {name for name, difference in found.items() if difference.problem}
+
+    def _runners(self, model: onnx.ModelProto) -> Iterator[tuple[str, Callable[[], Runner]]]:
+        fresh = seeds.has_random(model)
+        folder, libraries = self._candidate_dir, self._options.custom_ops
+        if uses_kernels(model):
+
+            def interpreted() -> Runner:
+                session = ReferenceSession(model, base_dir=folder, optimise=self._optimise, custom_ops=libraries)
+                return self._paired(session.run)
+
+            yield "", _maker(interpreted, fresh)
+            return
+
+        def plain() -> Runner:
+            return self._paired(OrtModel(model, base_dir=folder, custom_ops=libraries).run)
+
+        def optimised() -> Runner:
+            return self._paired(OrtModel(model, base_dir=folder, optimise=True, custom_ops=libraries).run)
+
+        if not self._optimise:
+            yield "", _maker(plain, fresh)
+        yield _OPTIMISED, _maker(optimised, fresh)
+
+    def _paired(self, run: Runner) -> Runner:
+        """The candidate under the reference's names."""
+        pairing = self._pairing
+        if pairing is None:
+            return run
+
+        def renamed(feeds: Mapping[str, Any]) -> dict[str, Any]:
+            results = run({pairing.inputs[name]: value for name, value in feeds.items() if name in pairing.inputs})
+            return {name: results[other] for name, other in pairing.outputs.items() if other in results}
+
+        return renamed
+
+    # --- figures
+
+    def _compare(self, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[str, Difference]:
+        options = self._options
+        return compare.outputs(expected, actual, rtol=options.rtol, atol=options.atol, depths=self._depths)
+
+    def _deepest(self) -> dict[str, int]:
+        """The depth of every output, the larger of the two models'."""
+        found = depths(self._reference) if self._reference is not None else {}
+        theirs = depths(self._candidate)
+        pairs = self._pairing.outputs.items() if self._pairing is not None else [(name, name) for name in theirs]
+        return {name: max(found.get(name, 0), theirs.get(other, 0)) for name, other in pairs}
+
+    def _tick(self, sets: int) -> None:
+        if self._progress is not None:
+            planned = len(self._options.inputs) if self._options.inputs is not None else self._options.sets
+            self._progress(sets, max(planned, sets) * 3)
+
+
+def _merged(differences: Found, dtypes: Mapping[str, str]) -> list[OutputComparison]:
+    return [compare.merge(name, dtypes[name], found) for name, found in differences.items()]
+
+
+def _maker(make: Callable[[], Runner], fresh: bool) -> Callable[[], Runner]:
+    """Make the session once, or anew for every run."""
+    if not fresh:
+        return make
+
+    def runner() -> Runner:
+        make()  # A model that does not load is found before it is run.
+        return lambda feeds: make()(feeds)
+
+    return runner
+
+
+def _skipped_lines(refused: Mapping[str, str], symbols: Sequence[str], accepted: set[Any], against: str) -> list[str]:
+    lines = [f"{shapes}: {reason}" for shapes, reason in refused.items()]
+    if len(lines) > _MOST_SKIPPED:
+        lines[_MOST_SKIPPED:] = [f"and {len(lines) - _MOST_SKIPPED} more sizes"]
+    if symbols and len(accepted) == 1 and refused:
+        sizes = ", ".join(f"{name}={size}" for name, size in zip(symbols, next(iter(accepted)), strict=True))
+        lines.insert(0, f"all sizes but {sizes}: {against} runs with no other that was tried")
+    return lines
+
+
+def _dtype(value: Any) -> str:
+    if isinstance(value, list):
+        return f"sequence of {_dtype(value[0])}" if value else "sequence"
+    return "optional" if value is None else str(value.dtype)

@@ -68,14 +68,14 @@ class OrtModel:
         try:
             results = self._session.run(None, ready)
         except Exception as error:
-            raise _refusal(error) from None
+            raise refusal_of(error) from None
         values = dict(zip(self.outputs, results, strict=True))
         for name in self._narrow_outputs:
             values[name] = values[name].astype(onnx.helper.tensor_dtype_to_np_dtype(_BFLOAT16))
         return values
 
 
-def _refusal(error: Exception) -> ReferenceRefusal:
+def refusal_of(error: Exception) -> ReferenceRefusal:
     """ONNX Runtime's message in one line, without its error code and source places, and what can be read from it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     message = lines[0] if lines else type(error).__name__
@@ -121,7 +121,7 @@ def _create(model: onnx.ModelProto, base_dir: Path | None, optimise: bool, custo
         except Exception as error:
             supported = _MAX_IR.search(str(error))
             if not supported or int(supported[1]) >= model.ir_version:
-                raise _refusal(error) from None
+                raise refusal_of(error) from None
             model = _copy(model)
             model.ir_version = int(supported[1])
     raise ReferenceRefusal(f"ONNX Runtime does not load IR version {model.ir_version}")

@@ -29,7 +29,8 @@ class VerifyOptions:
     ``inputs``: input sets to use instead of generated ones. ``input_shapes``: shapes of generated inputs.
     ``rtol``, ``atol``: instead of the defaults of graphfix.verify.tolerance. ``sets``: how many sets to generate.
     ``against``, ``subject``: what to call the reference and the other model. ``custom_ops``: paths of libraries of
-    custom operators, for both.
+    custom operators, for both. ``input_ranges``: the lowest and the highest value of generated inputs.
+    ``memory_limit``: how many bytes a run may take beyond what the process has; None for most of what is free.
     """
 
     inputs: list[dict[str, np.ndarray[Any, Any]]] | None = None
@@ -41,6 +42,8 @@ class VerifyOptions:
     against: str = "the input model"
     subject: str = "the fixed model"
     custom_ops: tuple[str, ...] = ()
+    input_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    memory_limit: int | None = None
 
 
 def check_model(

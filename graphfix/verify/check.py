@@ -29,7 +29,10 @@ _OPTIMISED = " with ONNX Runtime's optimisations"
 
 
 class Check:
-    """One comparison. ``reference`` is None when ``recorded`` sets, inputs and outputs, take its place."""
+    """One comparison. ``reference`` is None when ``recorded`` sets, inputs and outputs, take its place.
+
+    ``telling`` is, after a run, the set that showed a problem, or the first one.
+    """
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class Check:
         self._optimise = False
         self._reference = reference
         self._candidate = candidate
+        self.telling: InputSet | None = None
         if reference is not None:
             self._reference, self._candidate = seeds.seeded(reference, candidate)
         self._depths = self._deepest()
@@ -68,11 +72,13 @@ class Check:
             result.detail = reason
             return result
         result.sets = [s.describe() for s in sets]
-        if all(name in self._unstable for name in sets[0].outputs) and sets[0].outputs:
+        made = {name: value for found in reversed(sets) for name, value in found.outputs.items()}
+        if made and all(name in self._unstable for name in made):
             result.detail = f"every output of {self._against} differs from run to run, so that nothing can be compared"
             return result
-        names = [name for name in sets[0].outputs if name not in self._unstable]
-        dtypes = {name: _dtype(sets[0].outputs[name]) for name in names}
+        self.telling = sets[0]
+        names = [name for name in made if name not in self._unstable]
+        dtypes = {name: _dtype(made[name]) for name in names}
         plain: Found = {name: [] for name in names}
         optimised: Found = {name: [] for name in names}
         problem = self._compare_all(sets, plain, optimised)
@@ -84,6 +90,7 @@ class Check:
         if self._sensitive:
             told = ", ".join(sorted(self._sensitive))
             notes.append(f"ONNX Runtime's optimisations change {self._against} itself, beyond the tolerance: {told}")
+        result.not_compared = sorted(self._unstable)
         if self._unstable:
             told = ", ".join(sorted(self._unstable))
             notes.append(f"not compared, as {self._against} itself gives another result in each run: {told}")
@@ -158,6 +165,7 @@ class Check:
             seed=options.seed,
             input_shapes=options.input_shapes,
             sizes=self._pairing.sizes if self._pairing is not None else None,
+            ranges=options.input_ranges,
         )
         sizes = set()
         for found in search:
@@ -180,8 +188,9 @@ class Check:
                 try:
                     actual = run(expected.feeds)
                 except ReferenceRefusal as refusal:
+                    self.telling = expected
                     return f"{self._subject} does not run{how} on {expected.describe()}: {refusal}"
-                wanted = {name: expected.outputs[name] for name in plain if name not in self._sensitive}
+                wanted = {n: v for n, v in expected.outputs.items() if n in plain and n not in self._sensitive}
                 found = self._compare(wanted, actual)
                 for name, difference in found.items():
                     (optimised if how else plain)[name].append(difference)
@@ -191,6 +200,7 @@ class Check:
                     self._sensitive |= self._changed_by_optimisation(expected, wrong)
                     wrong = {name: d for name, d in wrong.items() if name not in self._sensitive}
                 if wrong:
+                    self.telling = expected
                     name, difference = max(wrong.items(), key=lambda item: item[1].max_abs)
                     return f"output {name!r} {difference.problem}{how}, on {expected.describe()}"
                 done += 1

@@ -12,6 +12,7 @@ import onnx
 
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import Input, ReferenceSession
+from graphfix.verify import shell as shells
 from graphfix.verify import sizes as sizing
 from graphfix.verify.uses import Use, Uses
 
@@ -51,9 +52,9 @@ def describe(feeds: Mapping[str, Array]) -> str:
 class InputSearch:
     """Iterates over up to ``count`` input sets that ``session`` runs, of different sizes where dims are dynamic.
 
-    ``input_shapes`` fix the shapes of some inputs, ``sizes`` some dynamic dims. Afterwards ``refused`` maps a
-    description of every size that no set could be found for to the reference's reason, and ``symbols`` are the dynamic
-    dims.
+    ``input_shapes`` fix the shapes of some inputs, ``sizes`` some dynamic dims, ``ranges`` the lowest and the highest
+    value of some inputs. Afterwards ``refused`` maps a description of every size that no set could be found for to the
+    reference's reason, and ``symbols`` are the dynamic dims.
     """
 
     def __init__(
@@ -65,11 +66,13 @@ class InputSearch:
         seed: int = 0,
         input_shapes: Mapping[str, tuple[int, ...]] | None = None,
         sizes: Mapping[str, int] | None = None,
+        ranges: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
         self.refused: dict[str, str] = {}
         self._session = session
         self._count = count
         self._given = dict(input_shapes or {})
+        self._ranges = dict(ranges or {})
         symbols, self._bound = sizing.free_symbols(session.inputs, self._given)
         self._bound = {**(sizes or {}), **self._bound}
         self.symbols = [s for s in symbols if s not in self._bound]
@@ -218,6 +221,8 @@ class InputSearch:
 
     def _values(self, entry: Input, shape: tuple[int, ...], flavour: int, caution: int) -> Array:
         assert entry.dtype is not None
+        if entry.name in self._ranges:
+            return within(self._rng, shape, flavour, entry.dtype, *self._ranges[entry.name])
         if entry.dtype.kind in "OSU":
             return self._rng.choice(np.array(["a", "b", "graph"], object), shape)
         if entry.dtype == np.bool_:
@@ -249,23 +254,18 @@ class _Limits:
         self._by_input: dict[str, list[Use]] = {i.name: [] for i in inputs}
         numeric = [i for i in inputs if i.dtype is not None and i.dtype.kind not in "bOSU"]
         if numeric:
-            shell = _shell(model)
-            types = _types(shell)
+            empty = shells.shell(model)
+            types = shells.types(empty)
             self._by_input.update({i.name: uses.of(i.name, types) for i in numeric})
             if any(use.data for found in self._by_input.values() for use in found):
-                self._shell = shell
+                self._shell = empty
 
     def resize(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Forget what other sizes taught, and infer the shapes of these."""
         self.trues, self._learned, self._shapes = {}, {}, dict(shapes)
-        if self._shell is None:
-            return
-        for value in self._shell.graph.input:
-            if value.name in shapes:
-                value.type.tensor_type.ClearField("shape")
-                for size in shapes[value.name]:
-                    value.type.tensor_type.shape.dim.add().dim_value = size
-        self._shapes.update(_inferred(self._shell))
+        if self._shell is not None:
+            shells.resize(self._shell, shapes)
+            self._shapes.update(shells.shapes(self._shell))
 
     def observe(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Take in the shapes that a run had."""
@@ -304,6 +304,21 @@ class _Limits:
             return False
         self._learned[indices[0]] = limits
         return True
+
+
+def within(
+    rng: np.random.Generator, shape: tuple[int, ...], flavour: int, dtype: np.dtype[Any], low: float, high: float
+) -> Array:
+    """Numbers from ``low`` to ``high``, both included."""
+    if dtype.kind in "iu":
+        return integers(rng, shape, flavour, int(low), int(high) + 1).astype(dtype)
+    if dtype.kind == "b":
+        return rng.integers(int(low), int(high) + 1, shape).astype(np.bool_)
+    values = rng.uniform(low, high, shape)
+    if flavour in (1, 2):
+        values = np.where(rng.random(shape) < 0.25, rng.choice(np.array([low, high], np.float64), shape), values)
+    # Rounding to the dtype may leave the range by one step.
+    return np.clip(values.astype(dtype), np.asarray(low, dtype), np.asarray(high, dtype))
 
 
 def mask(rng: np.random.Generator, shape: tuple[int, ...], flavour: int, trues: int | None = None) -> Array:
@@ -348,46 +363,3 @@ def integers(rng: np.random.Generator, shape: tuple[int, ...], flavour: int, low
     if flavour == 3 and size <= high - floor <= 1_000_000:
         return (rng.permutation(high - floor)[:size] + floor).reshape(shape)
     return rng.integers(floor, high, size).reshape(shape)
-
-
-def _shell(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without its weights, for shape inference again and again."""
-    shell = onnx.ModelProto(ir_version=model.ir_version)
-    shell.opset_import.extend(model.opset_import)
-    shell.functions.extend(model.functions)
-    graph = shell.graph
-    graph.name = model.graph.name or "graph"
-    graph.node.extend(model.graph.node)
-    graph.input.extend(model.graph.input)
-    graph.output.extend(model.graph.output)
-    for tensor in model.graph.initializer:
-        if tensor.ByteSize() <= 4096:
-            graph.initializer.append(tensor)
-        else:
-            stub = graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-            stub.data_location = onnx.TensorProto.EXTERNAL
-    graph.sparse_initializer.extend(model.graph.sparse_initializer)
-    return shell
-
-
-def _infer(shell: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
-    from graphfix import shapes
-
-    graph = shapes.infer(shell).graph
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        if value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"):
-            yield value
-    for tensor in shell.graph.initializer:
-        yield onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-
-
-def _types(shell: onnx.ModelProto) -> dict[str, tuple[int, int]]:
-    return {v.name: (v.type.tensor_type.elem_type, len(v.type.tensor_type.shape.dim)) for v in _infer(shell)}
-
-
-def _inferred(shell: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
-    found = {}
-    for value in _infer(shell):
-        dims = value.type.tensor_type.shape.dim
-        found[value.name] = tuple(d.dim_value if d.HasField("dim_value") else None for d in dims)
-    return found

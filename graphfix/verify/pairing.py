@@ -61,7 +61,8 @@ def pair(reference: onnx.ModelProto, candidate: onnx.ModelProto) -> Pairing:
 def _match(what: str, ours: Sequence[str], theirs: Sequence[str], notes: list[str]) -> dict[str, str]:
     if len(ours) != len(theirs):
         raise UsageError(
-            f"the models cannot be compared: the reference has {len(ours)} {what}s ({', '.join(ours)}), "
+            f"the models cannot be compared: the reference has {len(ours)} {what}{'s' if len(ours) != 1 else ''} "
+            f"({', '.join(ours)}), "
             f"the candidate {len(theirs)} ({', '.join(theirs)})"
         )
     rest, others = [n for n in ours if n not in theirs], [n for n in theirs if n not in ours]

@@ -27,37 +27,52 @@ _COARSE = 0.25  # the 8-bit and smaller floats: one step of the coarsest
 _MOST_GROWTH = 10.0
 
 # Operators that add up many products or many elements: where rounding depends on the order.
-_PRODUCTS = (
-    "Attention",
-    "ConvTranspose",
-    "Conv",
-    "DFT",
-    "DeformConv",
-    "Det",
-    "Einsum",
-    "GRU",
-    "Gemm",
-    "LSTM",
-    "MatMul",
-)
-_INTEGER_PRODUCTS = ("ConvInteger", "QLinearConv", "QLinearMatMul", "RNN", "STFT")
-_REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum")
-_MORE_REDUCTIONS = (
-    "AveragePool",
-    "CumProd",
-    "CumSum",
-    "GlobalAveragePool",
-    "GlobalLpPool",
-    "LpPool",
-    "ReduceSumSquare",
-)
-_NORMALISATIONS = ("BatchNormalization", "GroupNormalization", "InstanceNormalization", "LRN", "LayerNormalization")
-_MORE_NORMALISATIONS = ("LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "RMSNormalization", "Softmax")
-_INTERPOLATIONS = ("Resize", "ScatterElements", "ScatterND", "Upsample")
 _ACCUMULATING = frozenset(
     (
-        *(*_PRODUCTS, *_INTEGER_PRODUCTS, *_REDUCTIONS, *_MORE_REDUCTIONS),
-        *(*_NORMALISATIONS, *_MORE_NORMALISATIONS, *_INTERPOLATIONS),
+        "Attention",
+        "AveragePool",
+        "BatchNormalization",
+        "Conv",
+        "ConvInteger",
+        "ConvTranspose",
+        "CumProd",
+        "CumSum",
+        "DFT",
+        "DeformConv",
+        "Det",
+        "Einsum",
+        "GRU",
+        "Gemm",
+        "GlobalAveragePool",
+        "GlobalLpPool",
+        "GroupNormalization",
+        "InstanceNormalization",
+        "LRN",
+        "LSTM",
+        "LayerNormalization",
+        "LogSoftmax",
+        "LpNormalization",
+        "LpPool",
+        "MatMul",
+        "MeanVarianceNormalization",
+        "QLinearConv",
+        "QLinearMatMul",
+        "RMSNormalization",
+        "RNN",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
+        "ReduceMean",
+        "ReduceProd",
+        "ReduceSum",
+        "ReduceSumSquare",
+        "Resize",
+        "STFT",
+        "ScatterElements",
+        "ScatterND",
+        "Softmax",
+        "Upsample",
     )
 )
 

@@ -121,7 +121,9 @@ def _create(model: onnx.ModelProto, base_dir: Path | None, optimise: bool, custo
         except Exception as error:
             supported = _MAX_IR.search(str(error))
             if not supported or int(supported[1]) >= model.ir_version:
-                raise refusal_of(error) from None
+                refusal = refusal_of(error)
+                refusal.loading = True
+                raise refusal from None
             model = _copy(model)
             model.ir_version = int(supported[1])
     raise ReferenceRefusal(f"ONNX Runtime does not load IR version {model.ir_version}")

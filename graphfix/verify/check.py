@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from graphfix.reference.ort import OrtModel
 from graphfix.reference.refusal import ReferenceRefusal
-from graphfix.reference.session import ReferenceSession, uses_kernels
+from graphfix.reference.session import ReferenceSession, graph_inputs, uses_kernels
 from graphfix.report import OutputComparison, Verification
 from graphfix.verify import compare, seeds
+from graphfix.verify.boundary import Cut, cut, unknown_nodes
 from graphfix.verify.inputs import InputSearch, InputSet, describe
 from graphfix.verify.pairing import Pairing
 from graphfix.verify.tolerance import depths
@@ -31,7 +32,8 @@ _OPTIMISED = " with ONNX Runtime's optimisations"
 class Check:
     """One comparison. ``reference`` is None when ``recorded`` sets, inputs and outputs, take its place.
 
-    ``telling`` is, after a run, the set that showed a problem, or the first one.
+    ``telling`` is, after a run, the set that showed a problem, or the first one. ``reference``, ``candidate`` and
+    ``pairing`` are what is compared: the models with seeds, and without the nodes that cannot be run.
     """
 
     def __init__(
@@ -50,23 +52,34 @@ class Check:
         self._options = options
         self._base_dir = base_dir
         self._candidate_dir = candidate_dir
-        self._pairing = pairing
+        self.pairing = pairing
         self._progress = progress
         self._against, self._subject = options.against, options.subject
         self._result = Verification("failed", self._against)
         self._unstable: set[str] = set()
         self._sensitive: set[str] = set()
         self._optimise = False
-        self._reference = reference
-        self._candidate = candidate
+        self.reference = reference
+        self.candidate = candidate
         self.telling: InputSet | None = None
+        self._cut: Cut | None = None
         if reference is not None:
-            self._reference, self._candidate = seeds.seeded(reference, candidate)
+            self.reference, self.candidate = seeds.seeded(reference, candidate)
+            if not options.custom_ops:
+                self._cut = cut(self.reference, self.candidate, pairing)
+        if self._cut is not None:
+            self.reference, self.candidate = self._cut.reference, self._cut.candidate
+            self.pairing = self._cut.pairing
         self._depths = self._deepest()
 
     def run(self) -> Verification:
         """Do it. See graphfix.verify.check_model."""
         result = self._result
+        if self._cut is not None:
+            result.not_run = self._cut.not_run
+            if not self._cut.pairing.outputs:
+                result.detail = f"nothing can be compared: {self._cut.detail()}"
+                return result
         sets, reason = self._sets()
         if not sets:
             result.detail = reason
@@ -90,7 +103,9 @@ class Check:
         if self._sensitive:
             told = ", ".join(sorted(self._sensitive))
             notes.append(f"ONNX Runtime's optimisations change {self._against} itself, beyond the tolerance: {told}")
-        result.not_compared = sorted(self._unstable)
+        if self._cut is not None:
+            notes.append(self._cut.detail())
+        result.not_compared = sorted({*self._unstable, *(self._cut.lost if self._cut is not None else [])})
         if self._unstable:
             told = ", ".join(sorted(self._unstable))
             notes.append(f"not compared, as {self._against} itself gives another result in each run: {told}")
@@ -102,29 +117,48 @@ class Check:
 
     def _sets(self) -> tuple[list[InputSet], str]:
         """The sets to compare on, with the reference's outputs, and why there are none."""
-        if self._reference is None:
+        if self.reference is None:
             return self._recorded, f"{self._against} hold no set"
         result = self._result
         try:
-            sets, reason = self._reference_sets(self._reference), ""
+            sets, reason = self._reference_sets(self.reference), ""
         except ReferenceRefusal as refusal:
             sets, reason = [], f"{self._against} could not be run: {refusal}"
+            reason += self._library_hint(self.reference)
         if not sets and not reason:
-            reason = f"no inputs were found that {self._against} runs with"
-            reason += f": {result.skipped[0].partition(': ')[2]}; give some with --inputs" if result.skipped else ""
+            reason = self._no_set(result.skipped)
         if not sets and not self._optimise:
             # Some exports run only once their constants have been folded: shapes declared in branches are wrong.
             skipped, self._optimise, result.skipped = result.skipped, True, []
             try:
-                sets = self._reference_sets(self._reference)
+                sets = self._reference_sets(self.reference)
             except ReferenceRefusal:
                 result.skipped = skipped
         return sets, reason
 
+    def _no_set(self, skipped: Sequence[str]) -> str:
+        """Why there is no set, and what could be tried."""
+        why = f": {skipped[0].partition(': ')[2]}" if skipped else ""
+        if self._options.inputs is not None:
+            return f"{self._against} runs with none of the inputs that were given{why}"
+        assert self.reference is not None
+        inputs = graph_inputs(self.reference.graph)
+        tries = ["real inputs with --inputs"]
+        dynamic = [i.name for i in inputs if i.shape is None or not all(isinstance(d, int) for d in i.shape)]
+        whole = [i.name for i in inputs if i.dtype is not None and i.dtype.kind in "iu"]
+        tries += [f"--input-shape {dynamic[0]}:..."] if dynamic else []
+        tries += [f"--input-range {whole[0]}:LO:HI"] if whole else []
+        return f"no inputs were found that {self._against} runs with{why}; give {', or '.join(tries)}"
+
+    def _library_hint(self, model: onnx.ModelProto) -> str:
+        """What to do about operators that nothing here knows."""
+        unknown = [] if self._options.custom_ops else list(unknown_nodes(model))
+        return f"; --custom-ops takes the library that has {unknown[0].partition(' ')[0]}" if unknown else ""
+
     def _reference_session(self, *, optimise: bool | None = None) -> ReferenceSession:
-        assert self._reference is not None
+        assert self.reference is not None
         return ReferenceSession(
-            self._reference,
+            self.reference,
             base_dir=self._base_dir,
             optimise=self._optimise if optimise is None else optimise,
             custom_ops=self._options.custom_ops,
@@ -152,11 +186,13 @@ class Check:
         if options.inputs is not None:
             for feeds in options.inputs:
                 try:
-                    outputs = session.run(feeds)
+                    feeds, outputs = self._run_given(session, model, feeds)
                 except ReferenceRefusal as refusal:
+                    if refusal.loading:
+                        raise
                     self._result.skipped.append(f"{describe(feeds)}: {refusal}")
                     continue
-                yield InputSet(dict(feeds), outputs)
+                yield InputSet(feeds, outputs)
             return
         search = InputSearch(
             session,
@@ -164,7 +200,7 @@ class Check:
             count=options.sets,
             seed=options.seed,
             input_shapes=options.input_shapes,
-            sizes=self._pairing.sizes if self._pairing is not None else None,
+            sizes=self.pairing.sizes if self.pairing is not None else None,
             ranges=options.input_ranges,
         )
         sizes = set()
@@ -173,17 +209,28 @@ class Check:
             yield found
         self._result.skipped.extend(_skipped_lines(search.refused, search.symbols, sizes, self._against))
 
+    def _run_given(
+        self, session: ReferenceSession, model: onnx.ModelProto, feeds: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Run a set that the user gave, with generated values for what comes out of nodes that are not run."""
+        if self._cut is None or not self._cut.made:
+            return dict(feeds), session.run(feeds)
+        search = InputSearch(session, model, count=1, seed=self._options.seed, values=feeds)
+        for found in search:
+            return found.feeds, found.outputs
+        raise ReferenceRefusal(next(iter(search.refused.values()), "no values were found for what is not run"))
+
     # --- the candidate
 
     def _compare_all(self, sets: Sequence[InputSet], plain: Found, optimised: Found) -> str:
         """The first problem, or "". Fills in all differences up to it."""
         done = 0
-        runners = list(self._runners(self._candidate))
+        runners = list(self._runners(self.candidate))
         for how, make in runners:
             try:
                 run = make()
             except ReferenceRefusal as refusal:
-                return f"{self._subject} does not load{how}: {refusal}"
+                return f"{self._subject} does not load{how}: {refusal}{self._library_hint(self.candidate)}"
             for expected in sets:
                 try:
                     actual = run(expected.feeds)
@@ -210,7 +257,7 @@ class Check:
 
     def _changed_by_optimisation(self, expected: InputSet, names: Iterable[str]) -> set[str]:
         """The outputs of the reference that ONNX Runtime's optimisations alone take beyond the tolerance."""
-        if self._reference is None:
+        if self.reference is None:
             return set()
         try:
             optimised = self._reference_session(optimise=True).run(expected.feeds)
@@ -243,7 +290,7 @@ class Check:
 
     def _paired(self, run: Runner) -> Runner:
         """The candidate under the reference's names."""
-        pairing = self._pairing
+        pairing = self.pairing
         if pairing is None:
             return run
 
@@ -261,9 +308,9 @@ class Check:
 
     def _deepest(self) -> dict[str, int]:
         """The depth of every output, the larger of the two models'."""
-        found = depths(self._reference) if self._reference is not None else {}
-        theirs = depths(self._candidate)
-        pairs = self._pairing.outputs.items() if self._pairing is not None else [(name, name) for name in theirs]
+        found = depths(self.reference) if self.reference is not None else {}
+        theirs = depths(self.candidate)
+        pairs = self.pairing.outputs.items() if self.pairing is not None else [(name, name) for name in theirs]
         return {name: max(found.get(name, 0), theirs.get(other, 0)) for name, other in pairs}
 
     def _tick(self, sets: int) -> None:

@@ -53,8 +53,9 @@ class InputSearch:
     """Iterates over up to ``count`` input sets that ``session`` runs, of different sizes where dims are dynamic.
 
     ``input_shapes`` fix the shapes of some inputs, ``sizes`` some dynamic dims, ``ranges`` the lowest and the highest
-    value of some inputs. Afterwards ``refused`` maps a description of every size that no set could be found for to the
-    reference's reason, and ``symbols`` are the dynamic dims.
+    value of some inputs, ``values`` all values of some. Afterwards ``refused`` maps a description of every size that no
+    set could be found for to the reference's reason, and ``symbols`` are the dynamic dims. Raises ReferenceRefusal when
+    the model does not load.
     """
 
     def __init__(
@@ -67,11 +68,13 @@ class InputSearch:
         input_shapes: Mapping[str, tuple[int, ...]] | None = None,
         sizes: Mapping[str, int] | None = None,
         ranges: Mapping[str, tuple[float, float]] | None = None,
+        values: Mapping[str, Array] | None = None,
     ) -> None:
         self.refused: dict[str, str] = {}
         self._session = session
         self._count = count
-        self._given = dict(input_shapes or {})
+        self._fixed = dict(values or {})
+        self._given = {**(input_shapes or {}), **{n: np.shape(v) for n, v in self._fixed.items()}}
         self._ranges = dict(ranges or {})
         symbols, self._bound = sizing.free_symbols(session.inputs, self._given)
         self._bound = {**(sizes or {}), **self._bound}
@@ -211,6 +214,8 @@ class InputSearch:
                 self._limits.observe(self._session.shapes)
                 return (feeds, outputs), None
             except ReferenceRefusal as refusal:
+                if refusal.loading:
+                    raise
                 self._spent += time.monotonic() - started
                 self._refusals += 1
                 first = first or refusal
@@ -221,6 +226,8 @@ class InputSearch:
 
     def _values(self, entry: Input, shape: tuple[int, ...], flavour: int, caution: int) -> Array:
         assert entry.dtype is not None
+        if entry.name in self._fixed:
+            return self._fixed[entry.name]
         if entry.name in self._ranges:
             return within(self._rng, shape, flavour, entry.dtype, *self._ranges[entry.name])
         if entry.dtype.kind in "OSU":

@@ -61,11 +61,12 @@ def compare_models(
     result = check.run()
     result.notes = pairing.notes + result.notes
     if layers and check.telling is not None:
+        assert check.reference is not None
         setting = Setting(
-            ours.base_dir, theirs.base_dir, pairing, options.custom_ops, rtol=options.rtol, atol=options.atol
+            ours.base_dir, theirs.base_dir, check.pairing, options.custom_ops, rtol=options.rtol, atol=options.atol
         )
         skipped: list[str] = []
-        found = compare_layers(ours.model, theirs.model, check.telling.feeds, setting, skipped)
+        found = compare_layers(check.reference, check.candidate, check.telling.feeds, setting, skipped)
         for layer in found:
             first = bool(layer.difference.problem) and not any(known.problem for known in result.layers)
             line = dataclasses.asdict(compare.merge(layer.name, layer.dtype, [layer.difference]))

@@ -58,6 +58,11 @@ def shapes(empty: onnx.ModelProto) -> dict[str, Shape]:
     return found
 
 
+def value_infos(empty: onnx.ModelProto) -> dict[str, onnx.ValueInfoProto]:
+    """What is declared or inferred of the main graph's tensors, where the rank is known."""
+    return {value.name: value for value in _values(empty)}
+
+
 def _values(empty: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
     graph = inference.infer(empty).graph
     for value in (*graph.input, *graph.value_info, *graph.output):

@@ -36,10 +36,11 @@ def test_equal_models_are_confirmed():
         MASKED, model(WHERE.format(value="7.0")), progress=lambda done, total: seen.append((done, total))
     )
     assert result.status == "confirmed" and result.detail == "" and result.skipped == []
-    assert len(result.sets) == 4 and result.sets[0] == "x 5x3, m 5x3" and len(set(result.sets)) == 4
+    assert result.sets[0] == "x 5x3, m 5x3" and len(set(result.sets)) == len(result.sets) == 6
+    assert result.sets[4:] == ["x 0x3, m 0x3", "x 5x3, m 5x3 with NaN and infinities"]
     (output,) = result.outputs
     assert (output.name, output.dtype, output.max_abs, output.exact) == ("y", "float32", 0.0, True)
-    assert seen == [(k, 12) for k in range(1, 13)]
+    assert [done for done, _ in seen] == list(range(1, 18)) and seen[-1] == (17, 17)  # NaN: not with optimisations
 
 
 def test_a_wrong_value_is_found():
@@ -100,7 +101,8 @@ def test_given_inputs_are_used():
 
 def test_input_shapes_are_used():
     m = model("g(float[N] x) => (float[N] y) {y = Neg(x)}")
-    assert set(check_model(m, m, options=VerifyOptions(input_shapes={"x": (9,)})).sets) == {"x 9"}
+    sets = check_model(m, m, options=VerifyOptions(input_shapes={"x": (9,)})).sets
+    assert set(sets) == {"x 9", "x 9 with NaN and infinities"}
     with pytest.raises(UsageError, match="no such input"):
         check_model(m, m, options=VerifyOptions(input_shapes={"q": (9,)}))
 
@@ -108,7 +110,7 @@ def test_input_shapes_are_used():
 def test_sizes_that_the_reference_refuses_are_reported():
     m = model("g(float[N] x) => (float[2, 3] y) {s = Constant<value = int64[2] {2, 3}>() y = Reshape(x, s)}")
     result = check_model(m, m)
-    assert result.status == "confirmed" and set(result.sets) == {"x 6"}
+    assert result.status == "confirmed" and set(result.sets) == {"x 6", "x 6 with NaN and infinities"}
     assert result.skipped[0].startswith("all sizes but N=6") and "cannot be reshaped" in result.skipped[1]
 
 
@@ -138,7 +140,7 @@ def test_a_candidate_that_does_not_run():
 
 def test_a_candidate_that_keeps_aten_nodes():
     result = check_model(MASKED, MASKED)
-    assert result.status == "confirmed" and len(result.sets) == 4
+    assert result.status == "confirmed" and len(result.sets) == 6
 
 
 def test_nan_and_infinity_agree():

@@ -19,8 +19,8 @@ def model(text, opset=13):
     return parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}, "org.pytorch.aten": 1]> {text}')
 
 
-def search(m, **options):
-    return InputSearch(ReferenceSession(m), m, **options)
+def search(m, *, special=False, empty=False, **options):
+    return InputSearch(ReferenceSession(m), m, special=special, empty=empty, **options)
 
 
 def put(output, data, *indices, values="v"):

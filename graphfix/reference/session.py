@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from graphfix.reference.bool_where import without_bool_where
+from graphfix.reference.memory import bounded
 from graphfix.reference.ort import OrtModel
 from graphfix.reference.program import Context, Program, holds_kernel
 from graphfix.reference.refusal import ReferenceRefusal
@@ -34,8 +35,8 @@ class ReferenceSession:
 
     ONNX Runtime's optimisations stay off unless ``optimise`` is set, for a model that runs only when its constants
     have been folded. ``model`` is not changed. External data is read from ``base_dir``. ``custom_ops`` are paths of
-    libraries of custom operators for ONNX Runtime. Raises ReferenceRefusal when the model holds an operator that
-    neither side has, or cannot be loaded.
+    libraries of custom operators for ONNX Runtime. A run that asks for more than ``memory_limit`` bytes is refused.
+    Raises ReferenceRefusal when the model holds an operator that neither side has, or cannot be loaded.
 
     ``shapes`` holds, after a run, the shapes of the inputs and of every tensor that crossed between the two sides in
     the main graph. A refused run leaves those it got to.
@@ -48,11 +49,13 @@ class ReferenceSession:
         base_dir: Path | None = None,
         optimise: bool = False,
         custom_ops: Sequence[str] = (),
+        memory_limit: int | None = None,
     ) -> None:
         self.inputs = graph_inputs(model.graph)
         self.outputs = [o.name for o in model.graph.output]
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._run: Callable[[Mapping[str, Array]], dict[str, Array]]
+        self._memory_limit = memory_limit
         model = without_bool_where(model)
         if uses_kernels(model):
             model = _without_functions(model)
@@ -71,7 +74,7 @@ class ReferenceSession:
         self.shapes = {name: value.shape for name, value in feeds.items() if not isinstance(value, list)}
         for problem in misfits(self.inputs, feeds):
             raise ReferenceRefusal(problem)
-        return self._run(feeds)
+        return bounded(self._run, self._memory_limit)(feeds)
 
 
 def uses_kernels(model: onnx.ModelProto) -> bool:

@@ -11,14 +11,18 @@ MODELS: dict[str, tuple[int, str]] = {
     "bert": (
         13,
         """g(int64[batch, seq] input_ids, int64[batch, seq] attention_mask, int64[batch, seq] token_type_ids)
-            => (float[batch, seq, 4] hidden) <float[60, 4] words = {W240}, float[2, 4] kinds = {W8}, float[32, 4] places = {W128}> {
-            zero = Constant<value = int64 {0}>() one = Constant<value = int64 {1}>() first = Constant<value = int64[1] {0}>()
-            second = Constant<value = int64[1] {1}>() unit = Constant<value = float {1}>() low = Constant<value = float {-10000}>()
+            => (float[batch, seq, 4] hidden) <float[60, 4] words = {W240}, float[2, 4] kinds = {W8}, float[32, 4]
+                places = {W128}> {
+            zero = Constant<value = int64 {0}>() one = Constant<value = int64 {1}>() first = Constant<value = int64[1]
+                {0}>()
+            second = Constant<value = int64[1] {1}>() unit = Constant<value = float {1}>() low = Constant<value =
+                float {-10000}>()
             e = Gather(words, input_ids) t = Gather(kinds, token_type_ids)
             s = Shape(input_ids) n = Gather<axis = 0>(s, one) r = Range(zero, n, one) p = Gather(places, r)
             a = Add(e, t) x = Add(a, p)
             m = Cast<to = 1>(attention_mask) i = Sub(unit, m) b = Mul(i, low) c = Unsqueeze(b, second)
-            k = Transpose<perm = [0, 2, 1]>(x) q = MatMul(x, k) w = Add(q, c) o = Softmax<axis = 2>(w) hidden = MatMul(o, x) }""",
+            k = Transpose<perm = [0, 2, 1]>(x) q = MatMul(x, k) w = Add(q, c) o = Softmax<axis = 2>(w) hidden =
+                MatMul(o, x) }""",
     ),
     # RoBERTa and OPT: positions are a running sum of the mask, shifted behind the padding index.
     "positions_by_cumsum": (
@@ -32,8 +36,10 @@ MODELS: dict[str, tuple[int, str]] = {
     # RoBERTa: the mask comes from the ids themselves.
     "positions_from_padding": (
         13,
-        """g(int64[B, T] input_ids) => (float[B, T, 4] y) <float[50, 4] words = {W200}, float[40, 4] places = {W160}> {
-            pad = Constant<value = int64 {1}>() axis = Constant<value = int32 {1}>() one = Constant<value = int64 {1}>()
+        """g(int64[B, T] input_ids) => (float[B, T, 4] y) <float[50, 4] words = {W200}, float[40, 4] places = {W160}>
+                {
+            pad = Constant<value = int64 {1}>() axis = Constant<value = int32 {1}>() one = Constant<value = int64
+                {1}>()
             same = Equal(input_ids, pad) other = Not(same) m = Cast<to = 6>(other) c = CumSum(m, axis) d = Mul(c, m)
             l = Cast<to = 7>(d) p = Add(l, one) e = Gather(words, input_ids) f = Gather(places, p) y = Add(e, f) }""",
     ),
@@ -41,10 +47,14 @@ MODELS: dict[str, tuple[int, str]] = {
     "lengths_mask": (
         13,
         """g(float[B, T, 5] features, int64[B] feature_lengths) => (float[B, T, 5] y, int64[B] frames) {
-            zero = Constant<value = int64 {0}>() one = Constant<value = int64 {1}>() last = Constant<value = int64[1] {-1}>()
-            two = Constant<value = int64 {2}>() nothing = Constant<value = float {0}>() outer = Constant<value = int64[1] {1}>()
-            s = Shape(features) n = Gather<axis = 0>(s, one) r = Range(zero, n, one) l = Unsqueeze(feature_lengths, outer)
-            m = Less(r, l) k = Unsqueeze(m, last) y = Where(k, features, nothing) frames = Div(feature_lengths, two) }""",
+            zero = Constant<value = int64 {0}>() one = Constant<value = int64 {1}>() last = Constant<value = int64[1]
+                {-1}>()
+            two = Constant<value = int64 {2}>() nothing = Constant<value = float {0}>() outer = Constant<value =
+                int64[1] {1}>()
+            s = Shape(features) n = Gather<axis = 0>(s, one) r = Range(zero, n, one) l = Unsqueeze(feature_lengths,
+                outer)
+            m = Less(r, l) k = Unsqueeze(m, last) y = Where(k, features, nothing) frames = Div(feature_lengths, two)
+                }""",
     ),
     # The length decides how much is kept.
     "cut_at_the_longest": (
@@ -55,13 +65,15 @@ MODELS: dict[str, tuple[int, str]] = {
     ),
     "lstm_lengths": (
         13,
-        """g(float[T, B, 3] x, int32[B] lengths) => (float[T, 1, B, 2] y) <float[1, 8, 3] w = {W24}, float[1, 8, 2] r = {W16}> {
+        """g(float[T, B, 3] x, int32[B] lengths) => (float[T, 1, B, 2] y) <float[1, 8, 3] w = {W24}, float[1, 8, 2] r
+                = {W16}> {
             y = LSTM<hidden_size = 2>(x, w, r, "", lengths) }""",
     ),
     "roi_align": (
         16,
         """g(float[B, 3, H, W] features, float[N, 4] boxes, int64[N] batch_indices) => (float[N, 3, 2, 2] y) {
-            y = RoiAlign<output_height = 2, output_width = 2, spatial_scale = 0.5>(features, boxes, batch_indices) }""",
+            y = RoiAlign<output_height = 2, output_width = 2, spatial_scale = 0.5>(features, boxes, batch_indices)
+                }""",
     ),
     # CenterNet: scores are read at the flat places of the boxes' centres.
     "gather_at_centres": (
@@ -79,7 +91,8 @@ MODELS: dict[str, tuple[int, str]] = {
     "decoder_with_past": (
         13,
         """g(int64[B, S] input_ids, int64[B, S] position_ids, float[B, P, 4] past_key_values)
-            => (float[B, S, 4] y, float[B, Q, 4] present) <float[50, 4] words = {W200}, float[64, 4] places = {W256}> {
+            => (float[B, S, 4] y, float[B, Q, 4] present) <float[50, 4] words = {W200}, float[64, 4] places = {W256}>
+                {
             e = Gather(words, input_ids) p = Gather(places, position_ids) x = Add(e, p)
             present = Concat<axis = 1>(past_key_values, x) k = Transpose<perm = [0, 2, 1]>(present) q = MatMul(x, k)
             a = Softmax<axis = 2>(q) y = MatMul(a, present) }""",
@@ -92,7 +105,8 @@ MODELS: dict[str, tuple[int, str]] = {
     "one_hot_by_comparison": (
         13,
         """g(int64[N] speaker_id, float[9, 4] table) => (float[N, 4] y) { zero = Constant<value = int64 {0}>()
-            one = Constant<value = int64 {1}>() nine = Constant<value = int64 {9}>() last = Constant<value = int64[1] {1}>()
+            one = Constant<value = int64 {1}>() nine = Constant<value = int64 {9}>() last = Constant<value = int64[1]
+                {1}>()
             r = Range(zero, nine, one) i = Unsqueeze(speaker_id, last) e = Equal(i, r) f = Cast<to = 1>(e)
             y = MatMul(f, table) }""",
     ),
@@ -127,7 +141,8 @@ MODELS: dict[str, tuple[int, str]] = {
     # The last token that is not padding: the sum of the mask, less one.
     "last_token": (
         13,
-        """g(float[B, T, 4] hidden, int64[B, T] attention_mask) => (float[B, 4] y) { one = Constant<value = int64 {1}>()
+        """g(float[B, T, 4] hidden, int64[B, T] attention_mask) => (float[B, 4] y) { one = Constant<value = int64
+                {1}>()
             axes = Constant<value = int64[1] {1}>() last = Constant<value = int64[1] {1}>()
             n = ReduceSum<keepdims = 0>(attention_mask, axes) k = Sub(n, one) i = Unsqueeze(k, last)
             y = GatherND<batch_dims = 1>(hidden, i) }""",
@@ -136,9 +151,12 @@ MODELS: dict[str, tuple[int, str]] = {
     "causal_mask": (
         13,
         """g(float[B, Q, K] scores, int64 past_length) => (float[B, Q, K] y) <bool[64, 64] seen = {B4096}> {
-            zero = Constant<value = int64[1] {0}>() one = Constant<value = int64 {1}>() low = Constant<value = float {-1000}>()
-            flat = Constant<value = int64[1] {-1}>() axis0 = Constant<value = int64[1] {0}>() axis1 = Constant<value = int64[1] {1}>()
-            two = Constant<value = int64 {2}>() s = Shape(scores) q = Gather<axis = 0>(s, one) k = Gather<axis = 0>(s, two)
+            zero = Constant<value = int64[1] {0}>() one = Constant<value = int64 {1}>() low = Constant<value = float
+                {-1000}>()
+            flat = Constant<value = int64[1] {-1}>() axis0 = Constant<value = int64[1] {0}>() axis1 = Constant<value =
+                int64[1] {1}>()
+            two = Constant<value = int64 {2}>() s = Shape(scores) q = Gather<axis = 0>(s, one) k = Gather<axis = 0>(s,
+                two)
             start = Reshape(past_length, flat) l = Reshape(q, flat) end = Add(start, l) w = Reshape(k, flat)
             rows = Slice(seen, start, end, axis0) cut = Slice(rows, zero, w, axis1) y = Where(cut, scores, low) }""",
     ),
@@ -146,19 +164,23 @@ MODELS: dict[str, tuple[int, str]] = {
     "durations": (
         13,
         """g(float[T, 4] x, int64[T] durations) => (float[L, 4] y) { axis = Constant<value = int32 {0}>()
-            zero = Constant<value = int64 {0}>() one = Constant<value = int64 {1}>() outer = Constant<value = int64[1] {1}>()
+            zero = Constant<value = int64 {0}>() one = Constant<value = int64 {1}>() outer = Constant<value = int64[1]
+                {1}>()
             c = CumSum(durations, axis) n = ReduceMax<keepdims = 0>(c) r = Range(zero, n, one) a = Unsqueeze(r, outer)
-            later = Less(a, c) not = Not(later) f = Cast<to = 7>(not) i = ReduceSum<keepdims = 0>(f, outer) y = Gather(x, i) }""",
+            later = Less(a, c) not = Not(later) f = Cast<to = 7>(not) i = ReduceSum<keepdims = 0>(f, outer) y =
+                Gather(x, i) }""",
     ),
     # Masks of bools, ids of another dtype, an id for the whole model.
     "vits": (
         15,
         """g(int64[B, T] input, int64[B] input_lengths, float[3] scales, int64[B] sid) => (float[B, T, 4] y)
             <float[30, 4] phones = {W120}, float[5, 4] speakers = {W20}> { zero = Constant<value = int64 {0}>()
-            one = Constant<value = int64 {1}>() outer = Constant<value = int64[1] {1}>() last = Constant<value = int64[1] {2}>()
+            one = Constant<value = int64 {1}>() outer = Constant<value = int64[1] {1}>() last = Constant<value =
+                int64[1] {2}>()
             e = Gather(phones, input) s = Gather(speakers, sid) w = Unsqueeze(s, outer) x = Add(e, w) d = Shape(input)
             n = Gather<axis = 0>(d, one) r = Range(zero, n, one) l = Unsqueeze(input_lengths, outer) m = Less(r, l)
-            f = Cast<to = 1>(m) g = Unsqueeze(f, last) h = Mul(x, g) k = Gather<axis = 0>(scales, zero) y = Mul(h, k) }""",
+            f = Cast<to = 1>(m) g = Unsqueeze(f, last) h = Mul(x, g) k = Gather<axis = 0>(scales, zero) y = Mul(h, k)
+                }""",
     ),
 }
 

@@ -37,7 +37,7 @@ def test_equal_models_are_confirmed():
     )
     assert result.status == "confirmed" and result.detail == "" and result.skipped == []
     assert result.sets[0] == "x 5x3, m 5x3" and len(set(result.sets)) == len(result.sets) == 6
-    assert result.sets[4:] == ["x 0x3, m 0x3", "x 5x3, m 5x3 with NaN and infinities"]
+    assert result.sets[4:] == ["x 0x3, m 0x3", "x 16x3, m 16x3 with NaN and infinities"]
     (output,) = result.outputs
     assert (output.name, output.dtype, output.max_abs, output.exact) == ("y", "float32", 0.0, True)
     assert [done for done, _ in seen] == list(range(1, 18)) and seen[-1] == (17, 17)  # NaN: not with optimisations
@@ -193,3 +193,74 @@ def test_a_model_that_runs_only_with_folded_constants():
         > }""")
     plain = model("g(float[2, 3] x) => (float[2, 3] y) {y = Neg(x)}")
     assert check_model(m, plain).status == "confirmed"
+
+
+# --- NaN, hints, random operators, memory
+
+
+def test_nan_that_leaks_through_a_multiplication():
+    # x * (1 - m) + 7 * m is Where(m, 7, x) for all numbers, but not for NaN and infinities.
+    leaks = model("""g(float[N, 3] x, bool[N, 3] m) => (float[N, 3] y) { f = Cast<to = 1>(m)
+        one = Constant<value = float {1.0}>() v = Constant<value = float {7.0}>()
+        g = Sub(one, f) a = Mul(x, g) b = Mul(f, v) y = Add(a, b) }""")
+    result = check_model(MASKED, leaks)
+    assert result.status == "failed" and "with NaN and infinities" in result.detail
+
+
+def test_what_could_be_tried_is_said_where_inputs_may_help():
+    m = model("""g(float[N] x, int64[1] n) => (float[2, 3] y) {
+        s = Constant<value = int64[2] {2, 3}>() a = Slice(x, n, n) y = Reshape(a, s) }""")
+    result = check_model(m, m)
+    assert result.status == "failed" and result.sets == []
+    assert result.detail.endswith("give real inputs with --inputs, or --input-shape x:..., or --input-range n:LO:HI")
+    given = check_model(m, m, options=VerifyOptions(inputs=[{"x": np.ones(2, np.float32), "n": np.int64([0])}]))
+    assert "none of the inputs that were given" in given.detail and "--input" not in given.detail
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "r = RandomNormalLike(x)",
+        "r = RandomUniformLike(x)",
+        "s = Softmax(x) m = Multinomial<sample_size = 4>(s) c = Cast<to = 1>(m) r = Slice(c, zero, two, one)",
+        "p = Sigmoid(x) r = Bernoulli(p)",
+        "half = Constant<value = float {0.5}>() train = Constant<value = bool {1}>() r = Dropout(x, half, train)",
+        """t = Constant<value = bool {1}>() r = If(t) <
+                   then_branch = a () => (float[N, 2] q) { q = RandomNormalLike(x) },
+                   else_branch = b () => (float[N, 2] w) { w = Neg(x) } >""",
+        "r = my.Draw(x)",
+    ],
+)
+def test_random_operators_repeat(node):
+    text = f"""g(float[N, 2] x) => (float[N, 2] y) {{ zero = Constant<value = int64[1] {{0}}>()
+        one = Constant<value = int64[1] {{1}}>() two = Constant<value = int64[1] {{2}}>() {node} y = Add(CHANGED, r) }}
+        <domain: "my", opset_import: ["": 15]> Draw (i) => (o) {{ o = RandomUniformLike(i) }}"""
+    m = model(text.replace("CHANGED", "x"), 15)
+    same = model(text.replace("CHANGED", "z").replace("y = Add", "n = Neg(x) z = Neg(n) y = Add"), 15)
+    other = model(text.replace("CHANGED", "z").replace("y = Add", "z = Abs(x) y = Add"), 15)
+    assert check_model(m, same).status == "confirmed"
+    result = check_model(m, other)
+    assert result.status == "failed" and "differs in" in result.detail
+
+
+def test_an_input_that_asks_for_too_much_memory_is_refused(tmp_path):
+    from graphfix.reference.memory import available
+
+    if available() is None:
+        pytest.skip("this system does not tell how much memory there is")
+    m = model("g(int64[2] s) => (float y) { z = ConstantOfShape(s) y = ReduceSum<keepdims = 0>(z) }")
+    sets = [{"s": np.int64([200_000, 50_000])}, {"s": np.int64([4, 5])}]
+    result = check_model(m, m, options=VerifyOptions(inputs=sets, memory_limit=1 << 30))
+    assert result.status == "confirmed" and result.sets == ["s 2"]
+    assert "asks for more memory than the limit of 1 GiB (--memory-limit): " in result.skipped[0]
+    # One that asks for more than there is, by default.
+    result = check_model(m, m, options=VerifyOptions(inputs=[{"s": np.int64([2_000_000, 5_000_000])}]))
+    assert result.status == "failed" and "more memory than the limit of" in result.detail
+
+
+def test_the_memory_limit_ends_with_the_run():
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    m = model("g(float[N] x) => (float[N] y) {y = Neg(x)}")
+    assert check_model(m, m, options=VerifyOptions(memory_limit=1 << 30)).status == "confirmed"
+    assert resource.getrlimit(resource.RLIMIT_AS) == before

@@ -28,6 +28,7 @@ Runner = Callable[[Mapping[str, Any]], dict[str, Any]]
 Found = dict[str, list["Difference"]]
 
 _MOST_SKIPPED = 8
+_MOST_NAMES = 6
 _OPTIMISED = " with ONNX Runtime's optimisations"
 
 
@@ -104,14 +105,17 @@ class Check:
         result.optimised = _merged({name: found for name, found in optimised.items() if found}, dtypes)
         notes = [problem] if problem else []
         if self._sensitive:
-            told = ", ".join(sorted(self._sensitive))
-            notes.append(f"ONNX Runtime's optimisations change {self._against} itself, beyond the tolerance: {told}")
+            notes.append(
+                f"ONNX Runtime's optimisations change {self._against} itself, beyond the tolerance: "
+                f"{_listed(self._sensitive)}"
+            )
         if self._cut is not None:
             notes.append(self._cut.detail())
         result.not_compared = sorted({*self._unstable, *(self._cut.lost if self._cut is not None else [])})
         if self._unstable:
-            told = ", ".join(sorted(self._unstable))
-            notes.append(f"not compared, as {self._against} itself gives another result in each run: {told}")
+            notes.append(
+                f"not compared, as {self._against} itself gives another result in each run: {_listed(self._unstable)}"
+            )
         result.status = "failed" if problem else "confirmed"
         result.detail = "; ".join(notes)
         return result
@@ -360,6 +364,12 @@ def _skipped_lines(refused: Mapping[str, str], symbols: Sequence[str], accepted:
         sizes = ", ".join(f"{name}={size}" for name, size in zip(symbols, next(iter(accepted)), strict=True))
         lines.insert(0, f"all sizes but {sizes}: {against} runs with no other that was tried")
     return lines
+
+
+def _listed(names: set[str]) -> str:
+    """Some of the names, and how many more there are."""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(sorted(names)[:_MOST_NAMES]) + more
 
 
 def _dtype(value: Any) -> str:

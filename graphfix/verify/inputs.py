@@ -26,7 +26,7 @@ _PATIENCE = 60.0  # seconds spent on refused sets before the search is content w
 _MOST_REFUSALS = 160
 _UNHURRIED = 20.0  # seconds that all sets may have taken for the sets of size 0 and with NaN to be tried
 _MOST_EMPTY = 4  # dims that are tried with size 0
-_SPECIAL_SHARE = 0.2
+_SPECIAL_SHARE = 0.3
 _REPAIRS = 4  # times that one refused set is mended by what the refusal says
 _PLAIN = (-4, 9)
 # Ranges of integers that decide nothing, by flavour; None for the whole range of the dtype.
@@ -156,7 +156,7 @@ class InputSearch:
             if self._wants_empty and not self._uses.divides():
                 yield from self._empty(found[0].sizes)
             if self._wants_special:
-                yield from self._special(found[0])
+                yield from self._special(max(found, key=_elements))
 
     def _empty(self, sizes: Mapping[str, int]) -> Iterator[InputSet]:
         """Sets in which one dim, and then another, has the size 0."""
@@ -175,7 +175,7 @@ class InputSearch:
                 return
 
     def _special(self, plain: InputSet) -> Iterator[InputSet]:
-        """The first set again, with NaN, infinities and -0.0 in float inputs that nothing limits."""
+        """A set again, with NaN, infinities and -0.0 in float inputs that nothing limits."""
         feeds = dict(plain.feeds)
         for entry in self._session.inputs:
             value = feeds[entry.name]
@@ -311,13 +311,13 @@ class InputSearch:
 
     def _bounds(self, domain: _Domain, dtype: np.dtype[Any], flavour: int, caution: int) -> tuple[int, int]:
         """The half-open range to draw integers from, within the dtype."""
-        least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        least, most = int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max), np.iinfo(np.int64).max)
         if domain.limits is not None:
             low, high = domain.limits
         elif caution:
             low, high = 0, 2
         elif domain.free:
-            low, high = _FREE[flavour] or (least, most)
+            low, high = _FREE[flavour] or (least, most + 1)
             if domain.telling is not None:
                 low, high = min(low, domain.telling[0]), max(high, domain.telling[1])
         else:
@@ -325,7 +325,7 @@ class InputSearch:
             if domain.telling is not None:
                 low, high = domain.telling
         low = max(low, 0 if caution else least)
-        return low, max(min(high, most), low + 1)
+        return low, max(min(high, most + 1), low + 1)
 
     def _floats(self, dtype: np.dtype[Any], shape: tuple[int, ...], flavour: int, domain: _Domain) -> Array:
         if domain.limits is None:
@@ -340,7 +340,8 @@ class InputSearch:
 class _Domain:
     """What values an input may have: in half-open ``limits``, unless they are None, and which of them tell most.
 
-    ``real`` says that floats lie in ``limits`` with both ends, ``ordered`` that they rise, ``free`` that integers without limits may be any.
+    ``real`` says that floats lie in ``limits`` with both ends, ``ordered`` that they rise along the last axis, ``free``
+    that integers without limits may be any.
     """
 
     limits: tuple[int, int] | None = None
@@ -423,6 +424,10 @@ class _Limits:
             return False
         self._learned[indices[0]] = limits
         return True
+
+
+def _elements(found: InputSet) -> int:
+    return sum(np.size(value) for value in found.feeds.values() if not isinstance(value, list))
 
 
 def _holds_infinity(dtype: np.dtype[Any]) -> bool:

@@ -325,6 +325,25 @@ def test_a_size_of_zero_is_tried_and_left_where_it_is_refused():
     assert shapes == {((3, 0), (4,)), ((3, 5), (0,))} and s.refusals == 0 and not s.refused
 
 
+def test_dims_of_one_size_are_zero_together():
+    # The mask selects rows: a mask of another length is refused, but for one that broadcasts.
+    m = model("""g(float[B, 3] x, bool[D] m) => (float[B, 3] y, float[B, 3] w) { n = NonZero(m) t = Transpose(n)
+        g = GatherND(x, t) y = ScatterND(x, t, g) s = Cast<to = 1>(m) o = Constant<value = int64[1] {1}>()
+        u = Unsqueeze(s, o) w = Add(x, u) }""")
+    shapes = {(s.feeds["x"].shape[0], s.feeds["m"].shape[0]) for s in search(m, empty=True)}
+    assert (0, 0) in shapes and not {(b, d) for b, d in shapes if d == 0 < b}
+
+
+def test_no_nan_where_a_scatter_takes_the_largest():
+    m = model(
+        """g(float[N, 3] x, int64[K, 3] i, float[K, 3] u) => (float[N, 3] y) {
+        y = ScatterElements<axis = 0, reduction = "max">(x, i, u) }""",
+        18,
+    )
+    (special,) = [s for s in search(m, special=True) if s.special]
+    assert special.special == "infinities" and not np.isnan(special.feeds["u"]).any()
+
+
 def test_a_size_of_zero_is_not_tried_where_it_may_end_the_process():
     assert not takes_empty(build("lstm_lengths")) and takes_empty(build("bert"))
     assert all(0 not in s.feeds["x"].shape for s in search(build("lstm_lengths"), empty=True))

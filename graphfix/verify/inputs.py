@@ -42,17 +42,17 @@ _CAREFUL, _ZEROS, _ONES, _SAME = 1, 2, 3, 4
 class InputSet:
     """Inputs that the reference ran, and its outputs. ``sizes`` are those of the dynamic dims.
 
-    ``special`` says that NaN and infinities are among the inputs: optimisations may treat them in another way.
+    ``special`` names the values among the inputs that optimisations may treat in another way (``NaN and infinities``).
     """
 
     feeds: dict[str, Array]
     outputs: dict[str, Array]
     sizes: dict[str, int] = field(default_factory=dict)
-    special: bool = False
+    special: str = ""
 
     def describe(self) -> str:
         """The shapes of the inputs: ``x 4x6x5, i 3``."""
-        return describe(self.feeds) + (" with NaN and infinities" if self.special else "")
+        return describe(self.feeds) + (f" with {self.special}" if self.special else "")
 
 
 def describe(feeds: Mapping[str, Array]) -> str:
@@ -154,15 +154,20 @@ class InputSearch:
                 yield accepted
         if found and time.monotonic() - started < _UNHURRIED:
             if self._wants_empty and not self._uses.divides():
-                yield from self._empty(found[0].sizes)
+                yield from self._empty(found)
             if self._wants_special:
                 yield from self._special(max(found, key=_elements))
 
-    def _empty(self, sizes: Mapping[str, int]) -> Iterator[InputSet]:
-        """Sets in which one dim, and then another, has the size 0."""
+    def _empty(self, found: list[InputSet]) -> Iterator[InputSet]:
+        """Sets in which one dim, and then another, has the size 0.
+
+        Dims of equal size are taken for one dim, whatever their names are: where they are free, they have different
+        sizes. They start from sizes above 1, as 1 would broadcast to 0.
+        """
         accepted = 0
-        for name in self.symbols[:_MOST_EMPTY]:
-            empty = {**{s: sizes[s] for s in self.symbols}, name: 0}
+        base = min(found, key=lambda s: sum(s.sizes[name] == 1 for name in self.symbols)).sizes
+        for size in list(dict.fromkeys(base[name] for name in self.symbols))[:_MOST_EMPTY]:
+            empty = {name: 0 if base[name] == size else base[name] for name in self.symbols}
             shapes = self._shapes(empty)
             self._limits.resize(shapes)
             feeds = {i.name: self._values(i, shapes[i.name], 0, self._caution) for i in self._session.inputs}
@@ -176,6 +181,9 @@ class InputSearch:
 
     def _special(self, plain: InputSet) -> Iterator[InputSet]:
         """A set again, with NaN, infinities and -0.0 in float inputs that nothing limits."""
+        # ONNX Runtime's own scatter loses NaN where it takes the largest or smallest.
+        nan = not self._uses.scatters_extremes()
+        chosen_from = [*([np.nan] if nan else []), np.inf, -np.inf, -0.0]
         feeds = dict(plain.feeds)
         for entry in self._session.inputs:
             value = feeds[entry.name]
@@ -183,12 +191,12 @@ class InputSearch:
                 continue
             if _holds_infinity(entry.dtype) and self._limits.of(entry).limits is None:
                 places = self._rng.random(value.shape) < _SPECIAL_SHARE
-                chosen = self._rng.choice(np.array([np.nan, np.inf, -np.inf, -0.0]), value.shape)
+                chosen = self._rng.choice(np.array(chosen_from), value.shape)
                 feeds[entry.name] = np.where(places, chosen.astype(entry.dtype), value)
         if all(feeds[name] is value for name, value in plain.feeds.items()):
             return
         with contextlib.suppress(ReferenceRefusal):
-            yield InputSet(feeds, self._session.run(feeds), plain.sizes, special=True)
+            yield InputSet(feeds, self._session.run(feeds), plain.sizes, "NaN and infinities" if nan else "infinities")
 
     def _try_luck(self) -> InputSet | None:
         """A set by many tries of random integers, with the likeliest sizes."""

@@ -134,3 +134,7 @@ def _assignments(
     for size in (32, 64, 224):
         yield cycle((size,))
         yield tuple(1 if k == 0 else size for k in range(count))
+    # One dim at a time beside the traced sizes: a model may halve a dim and have the half baked in.
+    for k in range(count if any(declared) else 0):
+        for size in range(1, 13):
+            yield (*traced[:k], size, *traced[k + 1 :])

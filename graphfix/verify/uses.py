@@ -276,6 +276,15 @@ class Uses:
             for node, position in readers
         )
 
+    def scatters_extremes(self) -> bool:
+        """Whether a scatter takes the largest or the smallest of what meets."""
+        return any(
+            attribute.name == "reduction" and attribute.s in (b"max", b"min")
+            for node in self._makers.values()
+            if node.op_type in ("ScatterElements", "ScatterND")
+            for attribute in node.attribute
+        )
+
     def sources(self, tensor: str, inputs: Iterable[str]) -> list[str]:
         """Those of the inputs that a tensor is computed from, the nearest first."""
         wanted, found = set(inputs), []

@@ -109,6 +109,9 @@ def _create(model: onnx.ModelProto, base_dir: Path | None, optimise: bool, custo
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     for library in custom_ops:
         options.register_custom_ops_library(library)
+    # Weights that stay as they are can stay in a mapped file: with this, a session of a 1 GB model takes no memory and
+    # no time. What is lost is some speed in later runs.
+    options.add_session_config_entry("session.disable_prepacking", "1")
     # A partitioned model has many sessions; idle threads of all of them must not spin.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if base_dir is not None:

@@ -66,10 +66,18 @@ def check_model(
     Raises UsageError when ``options.input_shapes`` do not fit the model.
     """
     from graphfix.verify.check import Check
+    from graphfix.verify.weights import mapped
 
-    options = options or VerifyOptions()
-    check = Check(reference, candidate, options, base_dir=base_dir, candidate_dir=base_dir, progress=progress)
-    return check.run()
+    with mapped([(reference, base_dir), (candidate, base_dir)]) as [(one, folder), (other, other_folder)]:
+        check = Check(
+            one,
+            other,
+            options or VerifyOptions(),
+            base_dir=folder,
+            candidate_dir=other_folder,
+            progress=progress,
+        )
+        return check.run()
 
 
 class _Module(types.ModuleType):

@@ -18,6 +18,7 @@ from graphfix.verify.check import Check
 from graphfix.verify.inputs import InputSet
 from graphfix.verify.layers import Setting, compare_layers
 from graphfix.verify.pairing import pair
+from graphfix.verify.weights import mapped
 
 if TYPE_CHECKING:
     from graphfix.user_inputs import Arrays
@@ -49,31 +50,38 @@ def compare_models(
         against=_name(reference, "the reference"),
         subject=_name(candidate, "the candidate"),
     )
-    check = Check(
-        ours.model,
-        theirs.model,
-        options,
-        base_dir=ours.base_dir,
-        candidate_dir=theirs.base_dir,
-        pairing=pairing,
-        progress=progress,
-    )
-    result = check.run()
-    result.notes = pairing.notes + result.notes
-    if layers and check.telling is not None:
-        assert check.reference is not None
-        setting = Setting(
-            ours.base_dir, theirs.base_dir, check.pairing, options.custom_ops, rtol=options.rtol, atol=options.atol
+    places = [(ours.model, ours.base_dir), (theirs.model, theirs.base_dir)]
+    with mapped(places) as [(one, folder), (other, other_folder)]:
+        check = Check(
+            one,
+            other,
+            options,
+            base_dir=folder,
+            candidate_dir=other_folder,
+            pairing=pairing,
+            progress=progress,
         )
-        skipped: list[str] = []
-        found = compare_layers(check.reference, check.candidate, check.telling.feeds, setting, skipped)
-        for layer in found:
-            first = bool(layer.difference.problem) and not any(known.problem for known in result.layers)
-            line = dataclasses.asdict(compare.merge(layer.name, layer.dtype, [layer.difference]))
-            result.layers.append(LayerComparison(**line, operator=layer.operator, first=first))
-        result.notes += [f"layers compared on {check.telling.describe()}"]
-        result.notes += [f"layer not compared: {line}" for line in skipped]
+        result = check.run()
+        result.notes = pairing.notes + result.notes
+        if layers:
+            setting = Setting(
+                folder, other_folder, check.pairing, options.custom_ops, rtol=options.rtol, atol=options.atol
+            )
+            _add_layers(result, check, setting)
     return result
+
+
+def _add_layers(result: Verification, check: Check, setting: Setting) -> None:
+    """Compare the layers on the set that tells most, and put them into the result."""
+    if check.telling is None or check.reference is None:
+        return
+    skipped: list[str] = []
+    for layer in compare_layers(check.reference, check.candidate, check.telling.feeds, setting, skipped):
+        first = bool(layer.difference.problem) and not any(known.problem for known in result.layers)
+        line = dataclasses.asdict(compare.merge(layer.name, layer.dtype, [layer.difference]))
+        result.layers.append(LayerComparison(**line, operator=layer.operator, first=first))
+    result.notes += [f"layers compared on {check.telling.describe()}"]
+    result.notes += [f"layer not compared: {line}" for line in skipped]
 
 
 def compare_recorded(
@@ -97,8 +105,8 @@ def compare_recorded(
         raise UsageError(f"there are {len(sets)} input sets, but {len(recorded.outputs)} sets of recorded outputs")
     options = dataclasses.replace(options, against="the recorded outputs", subject=_name(candidate, "the candidate"))
     pairs = [InputSet(feeds, outputs) for feeds, outputs in zip(sets, recorded.outputs, strict=True)]
-    check = Check(None, theirs.model, options, candidate_dir=theirs.base_dir, recorded=pairs, progress=progress)
-    result = check.run()
+    with mapped([(theirs.model, theirs.base_dir)]) as [(model, folder)]:
+        result = Check(None, model, options, candidate_dir=folder, recorded=pairs, progress=progress).run()
     result.notes = recorded.notes + result.notes
     return result
 

@@ -1,7 +1,7 @@
 """Weights in a file instead of in the model: ONNX Runtime maps such a file, and copies what is in the model, each time.
 
-For a model of 1 GB, a comparison (three sessions) takes 1.1 GB and 4 seconds in this way, 6.3 GB and 38 seconds in the
-other.
+Measured with a model of 1 GB that is compared with itself (three sessions, 23 runs): 15 s and no more memory than
+loading the model takes (2.1 GB) in this way, 35 s and 6.3 GB in the other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import onnx
 
-from graphfix.model_io import external_locations
+from graphfix.model_io import external_locations, tensor_bytes
 
 _LARGE_MODEL = 100 << 20
 _LARGE_TENSOR = 64 << 10
@@ -46,7 +46,12 @@ def mapped(models: Sequence[Place]) -> Iterator[list[Place]]:
 
 
 def _inline_bytes(model: onnx.ModelProto) -> int:
-    return sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+    return sum(_raw_bytes(tensor) for tensor in model.graph.initializer)
+
+
+def _raw_bytes(tensor: onnx.TensorProto) -> int:
+    """The length of the raw data, without taking them out of the message, which copies them."""
+    return (tensor_bytes(tensor) or 0) if tensor.HasField("raw_data") else 0
 
 
 def _is_large(model: onnx.ModelProto) -> bool:
@@ -72,14 +77,14 @@ def _moved(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
             setattr(light.graph, field.name, value)
     with open(folder / _FILE, "xb") as file:
         for tensor in model.graph.initializer:
-            if len(tensor.raw_data) < _LARGE_TENSOR:
+            if _raw_bytes(tensor) < _LARGE_TENSOR:
                 light.graph.initializer.append(tensor)
                 continue
             file.write(b"\0" * (-file.tell() % _ALIGNMENT))
             stub = light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
             stub.data_location = onnx.TensorProto.EXTERNAL
-            entries = {"location": _FILE, "offset": file.tell(), "length": len(tensor.raw_data)}
-            for key, entry in entries.items():
+            data = tensor.raw_data
+            for key, entry in {"location": _FILE, "offset": file.tell(), "length": len(data)}.items():
                 stub.external_data.add(key=key, value=str(entry))
-            file.write(tensor.raw_data)
+            file.write(data)
     return light

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from graphfix.errors import InputError, UsageError
+from graphfix.errors import InputError, NotConfirmedError, UsageError
 from graphfix.user_inputs import check_ranges, check_sets, check_shapes, model_inputs, suggest
 
 if TYPE_CHECKING:
@@ -48,10 +48,11 @@ def fix(
     rtol: float | None = None,
     atol: float | None = None,
     simplify: bool = True,
-    verify: Literal["model", "none"] = "model",
+    verify: Literal["all", "rewrites", "model", "none"] = "all",
     budget: int | None = None,
     strict: bool = False,
     repair: str | Iterable[str] = (),
+    keep_failed: str | os.PathLike[str] | None = None,
     input_ranges: Mapping[str, Sequence[float]] | None = None,
     seed: int = 0,
     custom_ops: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
@@ -70,9 +71,13 @@ def fix(
     replace the tolerances of the output's dtype. ``budget`` is the largest new intermediate, in bytes, that a
     rewrite may make. ``repair`` names exporters' faults to repair where the model runs with them, so that its results
     change: "lost-accumulate", "mask-alignment", "mask-column", "reshape-broadcast" (see `graphfix explain GF301` and
-    on), or "all". ``input_ranges`` limits the values of generated inputs: ``(low, high)``, both allowed; ``seed`` draws
-    other values. ``custom_ops`` are libraries of custom operators for ONNX Runtime. ``memory_limit`` is how many bytes
-    a run of the check may take.
+    on), or "all".
+    ``input_ranges`` limits the values of generated inputs: ``(low, high)``, both allowed; ``seed`` draws other values.
+    ``custom_ops`` are libraries of custom operators for ONNX Runtime. ``memory_limit`` is how many bytes a run of the
+    check may take.
+    ``verify`` says how to confirm the result: "rewrites" checks every rewrite alone against what it replaced, "model"
+    runs the whole model and compares its outputs with the input model's, "all" does both, "none" neither.
+    ``keep_failed`` is where a model that is not confirmed is written, for study.
     ``progress`` is called with an Event as stages begin and go on.
 
     Raises a subclass of GraphfixError when there is nothing to return: InputError and UsageError for bad input and
@@ -91,17 +96,19 @@ def fix(
     _check_opset(opset)
     _check_numbers(rtol=rtol, atol=atol, budget=budget, seed=seed, memory_limit=memory_limit)
     libraries = custom_op_libraries(custom_ops)
-    if verify not in ("model", "none"):
-        raise UsageError(f"verify is {verify!r}: choose 'model' or 'none'")
-    if output is not None:
-        model_io.check_writable(output)
+    if verify not in ("all", "rewrites", "model", "none"):
+        raise UsageError(f"verify is {verify!r}: choose 'all', 'rewrites', 'model' or 'none'")
+    for target in (output, keep_failed):
+        if target is not None:
+            model_io.check_writable(target)
 
     source = os.fspath(model_or_path) if isinstance(model_or_path, (str, os.PathLike)) else ""
     tell("load", f"reading {source or 'the model'}")
     start = time.perf_counter()
     loaded = model_io.load(model_or_path)
-    if output is not None:
-        model_io.check_writable(output, loaded)
+    for target in (output, keep_failed):
+        if target is not None:
+            model_io.check_writable(target, loaded)
     declared = model_inputs(loaded.model)
     options = pipeline.Options(
         only=chosen,
@@ -123,7 +130,15 @@ def fix(
     )
     load_seconds = time.perf_counter() - start
     tell("load", f"read {source or 'the model'}: {len(loaded.model.graph.node)} nodes", 1, 1)
-    model, report = pipeline.run(loaded, options, progress)
+    try:
+        model, report = pipeline.run(loaded, options, progress)
+    except NotConfirmedError as error:
+        if keep_failed is None or error.model is None:
+            raise
+        model_io.save(error.model, keep_failed, base_dir=loaded.base_dir)
+        kept = NotConfirmedError(f"{error} (the model that failed is {os.fspath(keep_failed)}, for study)")
+        kept.report, kept.model = error.report, error.model
+        raise kept from error
     report.input = report.input or source
     report.notes = [note for note in loaded.notes if note not in report.notes] + report.notes
     report.stages = {"load": load_seconds, **report.stages}

@@ -577,7 +577,12 @@ class Builder:
         return self.where(either, self.constant(np.nan, dtype), self.binary(op, a, b))
 
     def is_nan(self, x: Value) -> Value:
-        return self.emit("IsNaN", [x], None, BOOL, self.dims(x))
+        """``-x != x * -1``, which holds for NaN alone, where there is an Equal for it: several engines lack IsNaN, and
+        compilers fold ``x != x``."""
+        if self.opset < 11 or x.dtype not in (TensorProto.FLOAT, TensorProto.DOUBLE):
+            return self.emit("IsNaN", [x], None, BOOL, self.dims(x))
+        product = self.binary("Mul", x, self.constant(-1, x.dtype))
+        return self.unary("Not", self.equal(self.unary("Neg", x), product))
 
     def iota(self, tensor: Value, axes: Sequence[int], dtype: int = INT64) -> Value:
         """``arange(n)`` for the (merged) size n of a tensor along some axes: constant where the size is."""

@@ -166,14 +166,15 @@ def once(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 @click.option("--no-simplify", is_flag=True, help="Do not run onnxsim on the result.")
 @click.option(
     "--verify",
-    type=click.Choice(["model", "none"]),
-    default="model",
+    type=click.Choice(["all", "rewrites", "model", "none"]),
+    default="all",
     show_default=True,
-    help="How to confirm the result: run both models and compare, or not at all.",
+    help="How to confirm the result: each rewrite alone, the whole model, both, or not at all.",
 )
 @click.option(
     "--budget", type=Bytes(), metavar="BYTES", help="Largest new intermediate that a rewrite may make, as in 256M."
 )
+@click.option("--keep-failed", metavar="FILE", help="Where to write a model that is not confirmed, for study.")
 @click.option("--report", metavar="FILE.json", help="Write what was done as JSON; also when it fails.")
 @click.option("--strict", is_flag=True, help="Exit with 3 for nodes that were kept on purpose, too.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
@@ -331,6 +332,7 @@ class _Run:
                 seed=options["seed"],
                 custom_ops=options["custom_ops"],
                 memory_limit=options["memory_limit"],
+                keep_failed=options["keep_failed"],
                 progress=progress,
             )
         return result.report, result.ok

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import onnx
+
     from graphfix.report import Report
 
 
@@ -39,4 +41,9 @@ class UnsupportedError(GraphfixError):
 
 
 class NotConfirmedError(GraphfixError):
-    """The fixed model could not be shown to agree with the input model. Nothing is written."""
+    """The fixed model could not be shown to agree with the input model. Nothing is written.
+
+    ``model`` is the fixed model, for study (`graphfix.fix` writes it on request).
+    """
+
+    model: onnx.ModelProto | None = None

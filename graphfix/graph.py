@@ -361,6 +361,28 @@ def attributes_of(proto: onnx.NodeProto) -> dict[str, Any]:
     return attrs
 
 
+def walk(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.NodeProto]]:
+    """Every node with the path of the graph it is in, as in the report."""
+
+    def of(nodes: Any, path: str) -> Iterator[tuple[str, onnx.NodeProto]]:
+        for node in nodes:
+            yield path, node
+            label = node.name or next((o for o in node.output if o), "?")
+            for attribute in node.attribute:
+                bodies = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
+                for body in bodies:
+                    yield from of(body.node, f"{path}/{label}.{attribute.name}".lstrip("/"))
+
+    yield from of(model.graph.node, "")
+    for function in model.functions:
+        yield from of(function.node, f"{function.domain}::{function.name}")
+
+
+def count_nodes(model: onnx.ModelProto) -> int:
+    """The number of nodes in all graphs, bodies and functions."""
+    return sum(1 for _ in walk(model))
+
+
 def _names_read(node: onnx.NodeProto) -> Iterator[str]:
     yield from node.input
     for attribute in node.attribute:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import onnx
 
-from graphfix import aten, model_io, opset, shapes, simplify
+from graphfix import aten, model_io, opset, shapes, simplify, tidy
 from graphfix.api import load_passes
 from graphfix.builder import Builder, OpsetTooLow
 from graphfix.errors import GraphfixError, LossyExportError, NotConfirmedError, UnsupportedError, UsageError
 from graphfix.facts import Facts
-from graphfix.graph import Model, Node, Scope, attributes_of
+from graphfix.graph import Model, Node, Scope, attributes_of, count_nodes, walk
 from graphfix.lowering.base import Context
 from graphfix.pass_base import Fault, Pass, Refusal, Repair, Rewrite, Safety, Site
 from graphfix.report import Left, Replacement, Report, Verification
+from graphfix.verify.cut import Cut, Uncuttable, cut
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -51,7 +52,7 @@ class Options:
     rtol: float | None = None
     atol: float | None = None
     simplify: bool = True
-    verify: Literal["model", "none"] = "model"
+    verify: Literal["all", "rewrites", "model", "none"] = "all"
     budget: int | None = None
     strict: bool = False
     repair: tuple[str, ...] = ()
@@ -78,11 +79,12 @@ def run(
 
 @dataclass(frozen=True)
 class _Fallback:
-    """The model before it was first simplified, with what had been refused and replaced by then."""
+    """The model before it was first simplified, with what had been refused, replaced and rewritten by then."""
 
     model: onnx.ModelProto
     refused: dict[tuple[str, str], Left]
     replacements: int
+    applied: int
 
 
 class _Run:
@@ -100,6 +102,9 @@ class _Run:
         self.reference = loaded.model
         self.model = loaded.model
         self.fallback: _Fallback | None = None
+        self.applied: list[str] = []  # every rewrite, in order: what it did and where
+        self.most: int | None = None  # stop after so many rewrites
+        self.cuts: list[tuple[str, Cut | str]] = []
 
     def run(self) -> tuple[onnx.ModelProto, Report]:
         report, original = self.report, self.loaded.model
@@ -124,7 +129,8 @@ class _Run:
             report.notes.append("nothing to replace: the output is the input, unchanged")
             report.left = self.left()
             return self.model, report
-        self.drop_unused_domains()
+        tidy.drop_unused_domains(self.model)
+        tidy.drop_needless_allowzero(self.model)
         with self.stage("shapes", "inferring shapes"):
             shapes.annotate(self.model)
         if self.options.simplify:
@@ -133,9 +139,11 @@ class _Run:
         report.left = self.left()
         report.nodes_after = count_nodes(self.model)
         report.size_after = model_io.model_size(self.model)
-        if self.options.verify == "model":
-            with self.stage("verify", f"comparing with {self.against}"):
-                self.confirm()
+        try:
+            self.confirm()
+        except NotConfirmedError as error:
+            error.model = self.model
+            raise
         return self.model, report
 
     # ---- passes ----------------------------------------------------------------------------------------------------
@@ -182,13 +190,14 @@ class _Run:
         if outcome.model is None:
             return
         plain, refused, replaced = self.model, dict(self.refused), len(self.report.replacements)
+        applied = len(self.applied)
         self.model = outcome.model
         with self.stage("passes", "replacing index writes"):
             self.run_passes(self.passes)
         if len(self.report.replacements) == replaced:
             self.model, self.refused = plain, refused
             return
-        self.fallback = _Fallback(plain, refused, replaced)
+        self.fallback = _Fallback(plain, refused, replaced, applied)
 
     def left(self) -> list[Left]:
         """What was refused or kept and is still there."""
@@ -207,6 +216,8 @@ class _Run:
                     self.run_on(rewrite, node, site, may_raise)
 
     def run_on(self, rewrite: Pass, node: Node, site: Site, may_raise: bool) -> None:
+        if self.most is not None and len(self.applied) >= self.most and rewrite.safety is Safety.EXACT:
+            return
         match = rewrite.match(node, site)
         if match is None:
             return
@@ -242,11 +253,22 @@ class _Run:
             builder.abort()
             self.refuse(rewrite, node, site.scope, result.reason)
             return
+        if fault is None:
+            self.applied.append(f"{rewrite.code} {rewrite.name} at {place}, as {result.lowering}")
+            self.cut_out(result, builder)
         builder.finish(result.result)
         self.record(rewrite, label, output, operator, site.scope, builder, result)
         if fault is not None:
             meant = "results are meant to change" if fault.runs else "exporter fault repaired, the model fails with it"
             self.report.warnings.append(f"{meant}: {rewrite.name} at {place}: {fault.reason}")
+
+    def cut_out(self, result: Rewrite, builder: Builder) -> None:
+        """Keep what is replaced and what replaces it, to compare the two alone."""
+        if self.options.verify in ("all", "rewrites"):
+            try:
+                self.cuts.append((self.applied[-1], cut(builder, result.result)))
+            except Uncuttable as reason:
+                self.cuts.append((self.applied[-1], str(reason)))
 
     def record(
         self, rewrite: Pass, label: str, output: str, operator: str, scope: Scope, builder: Builder, result: Rewrite
@@ -315,16 +337,6 @@ class _Run:
 
     # ---- after the passes ------------------------------------------------------------------------------------------
 
-    def drop_unused_domains(self) -> None:
-        """Drop the opset imports of ATen and prim nodes that are gone: engines refuse domains that they do not know."""
-        used = {node.domain for _, node in walk(self.model)}
-        imports: list[Any] = [self.model, *self.model.functions]
-        for holder in imports:
-            kept = [o for o in holder.opset_import if o.domain not in (aten.ATEN_DOMAIN, "prim") or o.domain in used]
-            if len(kept) != len(holder.opset_import):
-                del holder.opset_import[:]
-                holder.opset_import.extend(kept)
-
     def simplify(self) -> None:
         if not _loadable(self.model):
             self.report.warnings.append("not simplified: nodes remain that onnxsim cannot read")
@@ -334,10 +346,55 @@ class _Run:
             self.report.warnings.append(f"not simplified: {outcome.reason}")
             return
         if self.fallback is None:
-            self.fallback = _Fallback(self.model, dict(self.refused), len(self.report.replacements))
+            replaced = len(self.report.replacements)
+            self.fallback = _Fallback(self.model, dict(self.refused), replaced, len(self.applied))
         self.model = outcome.model
+        tidy.drop_needless_allowzero(self.model)
+
+    # ---- confirmation ----------------------------------------------------------------------------------------------
 
     def confirm(self) -> None:
+        """Check what was asked for. Raises NotConfirmedError, which names the step at fault where one can be found."""
+        if self.options.verify in ("all", "rewrites"):
+            with self.stage("rewrites", "checking each rewrite alone"):
+                self.confirm_rewrites()
+        if self.options.verify in ("all", "model"):
+            with self.stage("verify", f"comparing with {self.against}"):
+                self.confirm_model()
+        elif self.options.verify == "rewrites":
+            self.report.verification = Verification("rewrites only", self.against)
+
+    def confirm_rewrites(self) -> None:
+        from graphfix.verify.rewrites import check_cut
+
+        found = self.report.rewrites
+        for done, (label, one) in enumerate(self.cuts):
+            self.tell(Event("rewrites", "checking each rewrite alone", done, len(self.cuts)))
+            if isinstance(one, str):
+                found.unchecked.append(f"{label}: {one}")
+                continue
+            check = check_cut(one, base_dir=self.loaded.base_dir)
+            if check.problem:
+                self.report.verification = Verification("failed", "what it replaced", detail=check.problem)
+                raise NotConfirmedError(
+                    f"the fixed model is not confirmed, nothing was written: the rewrite {label}, is not equal to what "
+                    f"it replaced: {check.problem}; --skip leaves that pass out"
+                )
+            if check.unchecked:
+                found.unchecked.append(f"{label}: {check.unchecked}")
+                continue
+            found.checked += 1
+            found.exact += check.exact
+            found.sets += check.sets
+        self.cuts.clear()
+        if found.unchecked and self.options.verify == "rewrites":
+            more = f" (and {len(found.unchecked) - 1} more)" if len(found.unchecked) > 1 else ""
+            raise NotConfirmedError(
+                "the fixed model is not confirmed, nothing was written: a rewrite cannot be checked alone: "
+                f"{found.unchecked[0]}{more}; check the whole model (--verify all)"
+            )
+
+    def confirm_model(self) -> None:
         verification, fallback = self.check(self.model), self.fallback
         if verification.status != "confirmed" and fallback is not None:
             retry = self.check(fallback.model)
@@ -353,7 +410,35 @@ class _Run:
                 self.report.size_after = model_io.model_size(self.model)
         self.report.verification = verification
         if verification.status != "confirmed":
-            raise NotConfirmedError(f"the fixed model is not confirmed, nothing was written: {verification.detail}")
+            culprit = self.at_fault() if verification.sets else ""
+            raise NotConfirmedError(
+                f"the fixed model is not confirmed, nothing was written: {verification.detail}"
+                + (f"; the step at fault is {culprit}" if culprit else "")
+            )
+
+    def at_fault(self) -> str:
+        """The step that makes the model differ, found by halving the rewrites that were applied; "" for none alone."""
+        self.tell(Event("verify", "looking for the step at fault"))
+        right, wrong = 0, self.fallback.applied if self.fallback is not None else len(self.applied)
+        if self.check(self.partly(wrong)).status == "confirmed":
+            return "the change of opset" if self.report.opset_before != self.report.opset_after else ""
+        while wrong - right > 1:
+            middle = (right + wrong) // 2
+            if self.check(self.partly(middle)).status == "confirmed":
+                right = middle
+            else:
+                wrong = middle
+        return f"the rewrite {self.applied[right]}" if wrong else ""
+
+    def partly(self, rewrites: int) -> onnx.ModelProto:
+        """The input model with its repairs and the first so many of the rewrites."""
+        process = _Run(self.loaded, replace(self.options, verify="none"), None)
+        process.most = rewrites
+        process.model = onnx.ModelProto()
+        process.model.CopyFrom(self.loaded.model)
+        process.run_repairs()
+        process.run_passes(process.passes)
+        return process.model
 
     def check(self, candidate: onnx.ModelProto) -> Verification:
         from graphfix.verify import VerifyOptions, check_model
@@ -410,28 +495,6 @@ def source_line(doc_string: str) -> str:
     lines = [line.strip() for line in doc_string.splitlines() if ".py" in line and "(" in line]
     own = [line for line in lines if "site-packages/torch" not in line and "dist-packages/torch" not in line]
     return (own or lines or [""])[0][:200]
-
-
-def walk(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.NodeProto]]:
-    """Every node with the path of the graph it is in, as in the report."""
-
-    def of(nodes: Any, path: str) -> Iterator[tuple[str, onnx.NodeProto]]:
-        for node in nodes:
-            yield path, node
-            label = node.name or next((o for o in node.output if o), "?")
-            for attribute in node.attribute:
-                bodies = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
-                for body in bodies:
-                    yield from of(body.node, f"{path}/{label}.{attribute.name}".lstrip("/"))
-
-    yield from of(model.graph.node, "")
-    for function in model.functions:
-        yield from of(function.node, f"{function.domain}::{function.name}")
-
-
-def count_nodes(model: onnx.ModelProto) -> int:
-    """The number of nodes in all graphs, bodies and functions."""
-    return sum(1 for _ in walk(model))
 
 
 def _where(node: onnx.NodeProto, path: str) -> str:

@@ -160,8 +160,10 @@ def test_every_outcome_has_a_code() -> None:
         Verification("confirmed", outputs=inexact),
         Verification("failed"),
         Verification("not run"),
+        Verification("rewrites only"),
     ]
-    assert [confirmation_code(v) for v in outcomes] == list(VERIFICATION) == ["GF901", "GF902", "GF903", "GF904"]
+    codes = ["GF901", "GF902", "GF903", "GF904", "GF905"]
+    assert [confirmation_code(v) for v in outcomes] == list(VERIFICATION) == codes
 
 
 def test_nothing_checked(capsys) -> None:

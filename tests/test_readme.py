@@ -36,15 +36,16 @@ def commands(block: str) -> list[tuple[str, list[str], int]]:
 
 
 def told(output: str) -> list[str]:
-    """Lines without their spacing, sizes and the repeated progress lines of a slow machine."""
+    """Lines without their spacing, sizes, numbers of input sets, and the repeated progress lines of a slow machine."""
     lines, stages = [], set()
     for line in output.splitlines():
         stage = line.split()[0] if line.split() else ""
-        if stage in ("load", "passes", "shapes", "simplify", "verify", "save"):
+        if stage in ("load", "passes", "shapes", "simplify", "rewrites", "verify", "save") and "alone on" not in line:
             if stage in stages:
                 continue
             stages.add(stage)
-        lines.append(re.sub(r"\d+(\.\d+)? (B|KiB|MiB)", "SIZE", " ".join(line.split())))
+        line = re.sub(r"alone on \d+ input sets", "alone on N input sets", " ".join(line.split()))
+        lines.append(re.sub(r"\d+(\.\d+)? (B|KiB|MiB)", "SIZE", line))
     return lines
 
 

@@ -20,7 +20,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from graphfix import aten
-from graphfix.reference import control, kernels
+from graphfix.reference import control, kernels, scatter
 from graphfix.reference.ort import OrtModel, Value, known_operators
 from graphfix.reference.refusal import ReferenceRefusal
 
@@ -33,16 +33,28 @@ _LIST_MAKERS = {("prim", "ListConstruct"), ("", "SequenceConstruct"), ("ai.onnx"
 
 @dataclass(frozen=True)
 class Context:
-    """What the graphs of one model share. ``model`` has all local functions that hold ATen nodes inlined."""
+    """What the graphs of one model share. ``model`` has all local functions that hold ATen nodes inlined.
+
+    With ``scatters`` the kernels run ONNX's own scatters as well (see graphfix.reference.scatter).
+    """
 
     model: onnx.ModelProto
     base_dir: Path | None
     optimise: bool = False
     custom_ops: tuple[str, ...] = ()
+    scatters: bool = False
 
     @property
     def local_functions(self) -> set[tuple[str, str]]:
         return {(f.domain, f.name) for f in self.model.functions}
+
+    def needs_kernel(self, node: onnx.NodeProto) -> bool:
+        """Whether a kernel is to run this node."""
+        return needs_kernel(node) or (self.scatters and is_scatter(node))
+
+    def holds_kernel(self, nodes: Iterable[onnx.NodeProto]) -> bool:
+        """Whether a kernel is to run any of the nodes, or of the nodes in their bodies."""
+        return any(self.needs_kernel(n) or any(self.holds_kernel(g.node) for g in subgraphs(n)) for n in nodes)
 
     def array(self, tensor: onnx.TensorProto) -> Array:
         return numpy_helper.to_array(tensor, str(self.base_dir) if self.base_dir is not None else "")
@@ -53,6 +65,11 @@ def needs_kernel(node: onnx.NodeProto) -> bool:
     if aten.is_aten(node.op_type, node.domain) or node.domain == "prim":
         return True
     return node.op_type == "DynamicSlice" and node.domain in _STANDARD
+
+
+def is_scatter(node: onnx.NodeProto) -> bool:
+    """Whether this is one of ONNX's own scatters."""
+    return node.op_type in scatter.SCATTERS and node.domain in _STANDARD
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
@@ -206,7 +223,7 @@ class Program:
 
     def python_step(self, node: onnx.NodeProto, feeds_kernel: set[str]) -> bool:
         """Whether Python runs this node."""
-        if needs_kernel(node) or any(holds_kernel(g.node) for g in subgraphs(node)):
+        if self.context.needs_kernel(node) or any(self.context.holds_kernel(g.node) for g in subgraphs(node)):
             return True
         return (node.domain, node.op_type) in _LIST_MAKERS and node.output[0] in feeds_kernel
 
@@ -268,6 +285,8 @@ class Program:
             return DynamicSliceStep(self, node)
         if needs_kernel(node):
             return AtenStep(self, node)
+        if is_scatter(node):
+            return ScatterStep(self, node)
         return ControlStep(self, node)
 
     def _last_uses(self) -> list[list[str]]:
@@ -390,6 +409,21 @@ class DynamicSliceStep(PythonStep):
 
     def results(self, values: Values) -> list[Value]:
         return [kernels.dynamic_slice(*self.inputs(values))]
+
+
+class ScatterStep(PythonStep):
+    """ScatterND, ScatterElements or Scatter."""
+
+    def results(self, values: Values) -> list[Value]:
+        given = attributes(self.node)
+        reduction = given.get("reduction", b"none").decode()
+        data, indices, updates = self.inputs(values)
+        if self.node.op_type == "ScatterND":
+            return [scatter.scatter_nd(data, indices, updates, reduction)]
+        return [scatter.scatter_elements(data, indices, updates, given.get("axis", 0), reduction)]
+
+    def tensor(self, argument: str) -> str:
+        return self.node.input[1] if argument == "indices" else ""
 
 
 class AtenStep(PythonStep):

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
+from graphfix.graph import walk
 from graphfix.reference.bool_where import without_bool_where
 from graphfix.reference.memory import bounded
 from graphfix.reference.ort import OrtModel
-from graphfix.reference.program import Context, Program, holds_kernel
+from graphfix.reference.program import Context, Program, holds_kernel, is_scatter
 from graphfix.reference.refusal import ReferenceRefusal
 
 Array = np.ndarray[Any, Any]
@@ -38,6 +39,8 @@ class ReferenceSession:
     libraries of custom operators for ONNX Runtime. A run that asks for more than ``memory_limit`` bytes is refused.
     Raises ReferenceRefusal when the model holds an operator that neither side has, or cannot be loaded.
 
+    With ``scatters`` ONNX's own scatters run in NumPy too, where the last of several writes to one place wins.
+
     ``shapes`` holds, after a run, the shapes of the inputs and of every tensor that crossed between the two sides in
     the main graph. A refused run leaves those it got to.
     """
@@ -50,6 +53,7 @@ class ReferenceSession:
         optimise: bool = False,
         custom_ops: Sequence[str] = (),
         memory_limit: int | None = None,
+        scatters: bool = False,
     ) -> None:
         self.inputs = graph_inputs(model.graph)
         self.outputs = [o.name for o in model.graph.output]
@@ -57,9 +61,9 @@ class ReferenceSession:
         self._run: Callable[[Mapping[str, Array]], dict[str, Array]]
         self._memory_limit = memory_limit
         model = without_bool_where(model)
-        if uses_kernels(model):
+        if uses_kernels(model) or (scatters and any(is_scatter(node) for _, node in walk(model))):
             model = _without_functions(model)
-            program = Program(model.graph, Context(model, base_dir, optimise, tuple(custom_ops)))
+            program = Program(model.graph, Context(model, base_dir, optimise, tuple(custom_ops), scatters))
             self._run = lambda feeds: dict(zip(self.outputs, program.run(feeds, shapes=self.shapes), strict=True))
         else:
             self._run = OrtModel(model, base_dir=base_dir, optimise=optimise, custom_ops=custom_ops).run

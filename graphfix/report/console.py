@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
-from graphfix.report import Left, Replacement, Report, Verification
+from graphfix.report import Left, Replacement, Report, RewriteChecks, Verification
 from graphfix.report.tables import OUTPUT_TITLES, output_rows
 
 if TYPE_CHECKING:
@@ -166,6 +166,8 @@ def confirmation(verification: Verification) -> str:
             f"confirmed: within tolerance of {verification.against} on {sets} "
             f"(largest difference {worst.max_abs:.2g} in {printable(worst.name)}){but}"
         )
+    if verification.status == "rewrites only":
+        return "confirmed: each rewrite alone is equal to what it replaced; the whole model was not run"
     if verification.status == "failed":
         return "not confirmed" + (f": {printable(verification.detail)}" if verification.detail else "")
     return "not checked"
@@ -175,7 +177,7 @@ def confirmation_code(verification: Verification) -> str:
     """The code under which ``graphfix explain`` tells what the words of `confirmation` mean."""
     if verification.status == "confirmed":
         return "GF901" if all(output.exact for output in verification.outputs) else "GF902"
-    return "GF903" if verification.status == "failed" else "GF904"
+    return {"failed": "GF903", "rewrites only": "GF905"}.get(verification.status, "GF904")
 
 
 class Console:
@@ -347,6 +349,7 @@ class _Summary:
             self._entry("note", note)
         for warning in report.warnings:
             self._entry("warning", warning, "yellow")
+        self._rewrites(report.rewrites)
         if self._verbose:
             self._details()
         if report.output:
@@ -390,6 +393,17 @@ class _Summary:
             asked = "" if one.asked else " (kept, the model runs with it)"
             where = _where(one) if self._verbose else shorten(printable(_where(one)), 40)
             self._paragraph(f"{one.operator} {where}{more}: {one.reason}{asked}")
+
+    def _rewrites(self, checks: RewriteChecks) -> None:
+        if not checks.checked and not checks.unchecked:
+            return
+        rounded = checks.checked - checks.exact
+        same = "equal" if not rounded else f"{checks.exact} equal, {rounded} but for rounding"
+        self._entry("rewrites", f"{checks.checked} checked alone on {checks.sets} input sets: {same}")
+        if checks.unchecked and not self._verbose:
+            self._entry("", f"{len(checks.unchecked)} could not be checked alone (-v tells why)")
+        for line in checks.unchecked if self._verbose else ():
+            self._entry("", f"not checked alone: {line}")
 
     def _details(self) -> None:
         report = self._report
@@ -451,6 +465,8 @@ class _Summary:
             self._reserve(verification)
         elif verification.status == "failed":
             self._line(text, "bold red")
+        elif verification.status == "rewrites only":
+            self._line(text, "bold green")
         elif not self._verify:
             self._line("not checked (--verify none)", "bold yellow")
         else:

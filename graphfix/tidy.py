@@ -1,0 +1,65 @@
+"""What a changed model no longer needs, and engines stumble over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from graphfix import aten
+from graphfix.graph import walk
+
+_MOST_SIZES = 64  # a target shape is a short vector: anything longer is not looked into
+
+
+def drop_unused_domains(model: onnx.ModelProto) -> None:
+    """Drop the opset imports of ATen and prim nodes that are gone: engines refuse domains that they do not know."""
+    used = {node.domain for _, node in walk(model)}
+    holders: list[Any] = [model, *model.functions]
+    for holder in holders:
+        kept = [o for o in holder.opset_import if o.domain not in (aten.ATEN_DOMAIN, "prim") or o.domain in used]
+        if len(kept) != len(holder.opset_import):
+            del holder.opset_import[:]
+            holder.opset_import.extend(kept)
+
+
+def drop_needless_allowzero(model: onnx.ModelProto) -> None:
+    """Drop Reshape's ``allowzero`` where the target shape is a constant without a 0.
+
+    The attribute only says what a 0 in the target shape means (ONNX operator text, Reshape-14). PyTorch's exporter
+    writes it everywhere, and nncase aborts on it.
+    """
+    # Constants are looked up in the graph of the node alone: names of other graphs may be hidden there.
+    graphs: dict[str, list[onnx.NodeProto]] = {}
+    for path, node in walk(model):
+        graphs.setdefault(path, []).append(node)
+    for path, nodes in graphs.items():
+        constants = {node.output[0]: _value(node) for node in nodes if node.op_type == "Constant" and not node.domain}
+        if not path:
+            replaceable = {i.name for i in model.graph.input}
+            constants |= {t.name: _small(t) for t in model.graph.initializer if t.name not in replaceable}
+        for node in nodes:
+            if node.op_type != "Reshape" or node.domain or len(node.input) < 2:
+                continue
+            target = constants.get(node.input[1])
+            if target is not None and target.all():
+                kept = [a for a in node.attribute if a.name != "allowzero"]
+                if len(kept) != len(node.attribute):
+                    del node.attribute[:]
+                    node.attribute.extend(kept)
+
+
+def _value(node: onnx.NodeProto) -> np.ndarray[Any, Any] | None:
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            return _small(attribute.t)
+        if attribute.name == "value_ints":
+            return np.asarray(attribute.ints)
+    return None
+
+
+def _small(tensor: onnx.TensorProto) -> np.ndarray[Any, Any] | None:
+    held = tensor.data_location != onnx.TensorProto.EXTERNAL and tensor.data_type == onnx.TensorProto.INT64
+    return numpy_helper.to_array(tensor) if held and len(tensor.dims) == 1 and tensor.dims[0] <= _MOST_SIZES else None

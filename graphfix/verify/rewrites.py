@@ -1,0 +1,288 @@
+"""Check one rewrite alone: what was there and what takes its place, on inputs made to break it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphfix.reference.ort import OrtModel
+from graphfix.reference.refusal import ReferenceRefusal
+from graphfix.reference.session import ReferenceSession, uses_kernels
+from graphfix.symbolic import Expr
+from graphfix.verify import compare
+from graphfix.verify.cut import OUTPUT, Cut, CutInput
+from graphfix.verify.inputs import InputSearch, InputSet, describe
+
+Array = np.ndarray[Any, Any]
+Sizes = dict[str, int]
+
+_MOST_ELEMENTS = 1 << 22  # of all inputs together; up to a 16th of it all input sets are tried
+_DISTINCT = (3, 4, 2, 5, 7, 6)
+
+
+@dataclass
+class RewriteCheck:
+    """What came of checking one rewrite.
+
+    ``problem`` is "" when the two agree on every one of ``sets`` input sets. ``unchecked`` says why nothing could be
+    compared. ``exact`` is False when rounding had to be allowed for.
+    """
+
+    sets: int = 0
+    problem: str = ""
+    unchecked: str = ""
+    exact: bool = True
+    feeds: dict[str, Array] = field(default_factory=dict)
+
+
+def check_cut(cut: Cut, *, base_dir: Path | None = None, seed: int = 0) -> RewriteCheck:
+    """Run both sides of a cut and compare.
+
+    Where dims are dynamic several sizes are tried, 1 and 0 among them; for each of them, indices that repeat, count
+    from the end, lie at the ends and are in order; masks that hold nowhere, everywhere, once; floats with NaN,
+    infinities, -0.0 and subnormal numbers. Sets that the side before refuses do not count; what it runs, the side after
+    has to run with the same result: bit for bit, unless it sums or computes anew in other lanes.
+
+    ONNX leaves open which of several writes to one place wins: the side before takes the last, as PyTorch does.
+    """
+    return _Check(cut, base_dir, seed).run()
+
+
+class _Check:
+    def __init__(self, cut: Cut, base_dir: Path | None, seed: int) -> None:
+        self.cut = cut
+        self.base_dir = base_dir
+        self.result = RewriteCheck(exact=not cut.rounds)
+        self.rng = np.random.default_rng(seed)
+        self.seed = seed
+        self.unknowns = sorted({u for i in cut.inputs for dim in i.shape for m, _ in dim.terms for u in m})
+
+    def run(self) -> RewriteCheck:
+        result = self.result
+        try:
+            self.before = ReferenceSession(self.cut.before, base_dir=self.base_dir, scatters=True)
+        except ReferenceRefusal as refusal:
+            result.unchecked = f"the reference cannot run it: {refusal}"
+            return result
+        try:
+            self.after = self.candidate()
+        except ReferenceRefusal as refusal:
+            result.problem = f"does not load: {refusal}"
+            return result
+        reason = ""
+        for sizes in self.assignments():
+            shapes = self.shapes(sizes)
+            if shapes is None:
+                continue
+            elements = sum(int(np.prod(s)) for s in shapes.values())
+            if elements > _MOST_ELEMENTS:
+                reason = reason or f"its inputs have {elements:,} elements"
+                continue
+            base, refused = self.base_set(shapes)
+            if base is None:
+                reason = reason or refused
+                continue
+            few = elements > _MOST_ELEMENTS // 16
+            for feeds, expected in self.with_variants(base, few):
+                result.sets += 1
+                result.problem = self.difference(feeds, expected)
+                if result.problem:
+                    result.feeds = feeds
+                    return result
+        if not result.sets:
+            result.unchecked = reason or "no sizes were found for its inputs"
+        return result
+
+    def candidate(self) -> OrtModel | ReferenceSession:
+        """The side after, in ONNX Runtime itself unless that is not to blame: what it refuses may be on both sides."""
+        before, after = self.cut.before, self.cut.after
+        if uses_kernels(after):
+            return ReferenceSession(after, base_dir=self.base_dir)
+        try:
+            return OrtModel(after, base_dir=self.base_dir)
+        except ReferenceRefusal:
+            if uses_kernels(before):
+                raise
+            try:
+                OrtModel(before, base_dir=self.base_dir)
+            except ReferenceRefusal:
+                return ReferenceSession(after, base_dir=self.base_dir)
+            raise
+
+    # ---- sizes
+
+    def assignments(self) -> Iterator[Sizes]:
+        """Sizes for the unknowns: all different, all alike, each in turn 1, all 1, each in turn 0.
+
+        Those of fixed dims when nothing else ran: a dynamic dim may have to match one.
+        """
+        names = self.unknowns
+        if not names:
+            yield {}
+            return
+        distinct = {name: _DISTINCT[i % len(_DISTINCT)] for i, name in enumerate(names)}
+        yield distinct
+        yield dict.fromkeys(names, 4)
+        yield {name: _DISTINCT[-1 - i % len(_DISTINCT)] for i, name in enumerate(names)}
+        for name in names[:4]:
+            yield {**distinct, name: 1}
+        if len(names) > 1:
+            yield dict.fromkeys(names, 1)
+        for name in names[:4]:
+            yield {**distinct, name: 0}
+        for size in sorted(self.fixed_sizes()) if not self.result.sets else ():
+            yield dict.fromkeys(names, size)
+            yield from ({**distinct, name: size} for name in names[:4])
+
+    def fixed_sizes(self) -> set[int]:
+        """Small sizes of fixed dims, of inputs and of constants."""
+        sizes = {dim.constant for given in self.cut.inputs for dim in given.shape}
+        for side in (self.cut.before, self.cut.after):
+            held = [
+                *side.graph.initializer,
+                *(a.t for n in side.graph.node for a in n.attribute if n.op_type == "Constant"),
+            ]
+            sizes.update(size for tensor in held for size in tensor.dims)
+        return {size for size in sizes if size is not None and 1 < size <= 64}
+
+    def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]] | None:
+        shapes = {}
+        for given in self.cut.inputs:
+            dims = tuple(_evaluate(dim, sizes) for dim in given.shape)
+            if any(d < 0 for d in dims):
+                return None
+            shapes[given.name] = dims
+        return shapes
+
+    # ---- values
+
+    def base_set(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[InputSet | None, str]:
+        search = InputSearch(self.before, self.cut.before, count=1, seed=self.seed, input_shapes=shapes)
+        try:
+            found = next(iter(search), None)
+        except ReferenceRefusal as refusal:  # it does not load
+            return None, str(refusal)
+        return found, next(iter(search.refused.values()), "")
+
+    def with_variants(self, base: InputSet, few: bool) -> Iterator[tuple[dict[str, Array], Array]]:
+        """The set and its variants, as far as the side before runs them, with its result."""
+        if all(base.feeds[i.name].min(initial=0) >= 0 for i in self.cut.inputs if i.nonnegative):
+            yield base.feeds, base.outputs[OUTPUT]
+        for number, feeds in enumerate(self.variants(base.feeds)):
+            if few and number > 1:
+                return
+            try:
+                yield feeds, self.before.run(feeds)[OUTPUT]
+            except ReferenceRefusal:
+                continue
+
+    def variants(self, base: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+        floats = [i for i in self.cut.inputs if _kind(i) == "f"]
+        masks = [i for i in self.cut.inputs if _kind(i) == "b"]
+        integers = [i for i in self.cut.inputs if _kind(i) in "iu"]
+        odd = {i.name: self.odd_floats(base[i.name]) for i in floats}
+        if odd:
+            yield {**base, **odd}
+        for given in floats if len(floats) <= 4 else ():
+            values = self.odd_values(base[given.name].dtype)
+            yield {**base, given.name: np.resize(self.rng.permutation(values), base[given.name].shape)}
+        for integer in integers:
+            for values in self.other_integers(integer, base[integer.name]):
+                yield {**base, **odd, integer.name: values}
+        for fill in (self.none, self.all, self.first, self.last) if masks else ():
+            yield {**base, **{i.name: fill(base[i.name]) for i in masks}}
+        for mask in masks[:4] if len(masks) > 1 else ():
+            yield {**base, **odd, mask.name: ~base[mask.name]}
+        for _ in range(2):
+            yield {
+                **base,
+                **{i.name: self.rng.permutation(base[i.name].reshape(-1)).reshape(base[i.name].shape) for i in masks},
+                **{
+                    i.name: self.rng.permutation(base[i.name].reshape(-1)).reshape(base[i.name].shape) for i in integers
+                },
+            }
+
+    def odd_floats(self, base: Array) -> Array:
+        """NaN, infinities, zeros of both signs, subnormal and extreme numbers among the others."""
+        values = self.rng.choice(self.odd_values(base.dtype), base.shape)
+        return np.where(self.rng.random(base.shape) < 0.4, values, base).astype(base.dtype)
+
+    def odd_values(self, dtype: np.dtype[Any]) -> Array:
+        info = _finfo(dtype)
+        odd = [np.nan, np.inf, -np.inf, 0.0, -0.0, info.smallest_subnormal, -info.smallest_subnormal]
+        # Where sums are compared, what overflows depends on their order.
+        return np.array(odd + ([info.max, info.min] if self.result.exact else [info.smallest_normal])).astype(dtype)
+
+    def other_integers(self, given: CutInput, base: Array) -> Iterator[Array]:
+        """The whole range of the type, the same value everywhere, the ends, in order, backwards, from the end."""
+        if not base.size:
+            return
+        info = np.iinfo(base.dtype)
+        ends = np.array([info.max, info.min, info.max // 3, 0] if not given.nonnegative else [info.max, 0])
+        yield self.rng.choice(ends.astype(base.dtype), base.shape)
+        flat = np.sort(base.reshape(-1))
+        low, high = int(flat[0]), int(flat[-1])
+        for value in dict.fromkeys((low, high, 0)):
+            yield np.full(base.shape, value).astype(base.dtype)
+        yield flat.reshape(base.shape)
+        yield flat[::-1].reshape(base.shape).copy()
+        if base.dtype.kind == "i" and not given.nonnegative:
+            yield np.where(base >= 0, -1 - base, base).astype(base.dtype)
+            yield np.where(self.rng.random(base.shape) < 0.5, -1 - np.abs(base), base).astype(base.dtype)
+            yield np.full(base.shape, -1).astype(base.dtype)
+
+    @staticmethod
+    def none(base: Array) -> Array:
+        return np.zeros_like(base)
+
+    @staticmethod
+    def all(base: Array) -> Array:
+        return np.ones_like(base)
+
+    @staticmethod
+    def first(base: Array) -> Array:
+        single = np.zeros_like(base)
+        single.reshape(-1)[:1] = True
+        return single
+
+    @staticmethod
+    def last(base: Array) -> Array:
+        single = np.zeros_like(base)
+        single.reshape(-1)[-1:] = True
+        return single
+
+    # ---- comparison
+
+    def difference(self, feeds: dict[str, Array], expected: Array) -> str:
+        try:
+            actual = self.after.run(feeds)[OUTPUT]
+        except ReferenceRefusal as refusal:
+            return f"does not run on {describe(feeds)}: {refusal}"
+        tolerance = 0.0 if self.result.exact else None
+        found = compare.compare(expected, actual, rtol=tolerance, atol=tolerance)
+        return f"{found.problem} on {describe(feeds)}" if found.problem else ""
+
+
+def _evaluate(dim: Expr, sizes: Sizes) -> int:
+    total = 0
+    for monomial, coefficient in dim.terms:
+        for unknown in monomial:
+            coefficient *= sizes[unknown]
+        total += coefficient
+    return total
+
+
+def _kind(given: CutInput) -> str:
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(given.dtype)
+    return "f" if dtype.kind == "V" or dtype.name in ("bfloat16",) else dtype.kind
+
+
+def _finfo(dtype: np.dtype[Any]) -> Any:
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype) if dtype.kind not in "f" or dtype.name == "bfloat16" else np.finfo(dtype)

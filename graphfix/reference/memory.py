@@ -10,6 +10,7 @@ from typing import Any
 from graphfix.reference.refusal import ReferenceRefusal
 
 _SHARE = 0.75  # of what is free, that a run may take unless told otherwise
+_PLENTY = 4 << 30
 _PAGE_FIELDS = "/proc/self/statm"
 _SIGNS = ("Failed to allocate memory", "bad_alloc", "bad allocation")  # what ONNX Runtime says
 
@@ -26,10 +27,10 @@ def available() -> int | None:
     return min(found, default=None)
 
 
-def default_limit() -> int | None:
-    """Three quarters of what is available."""
+def default_limit(weights: int) -> int | None:
+    """4 GiB and four times the bytes of the model's weights, but no more than three quarters of what is available."""
     free = available()
-    return None if free is None else int(free * _SHARE)
+    return None if free is None else min(_PLENTY + 4 * weights, int(free * _SHARE))
 
 
 @contextmanager

@@ -30,7 +30,8 @@ class VerifyOptions:
     ``rtol``, ``atol``: instead of the defaults of graphfix.verify.tolerance. ``sets``: how many sets to generate.
     ``against``, ``subject``: what to call the reference and the other model. ``custom_ops``: paths of libraries of
     custom operators, for both. ``input_ranges``: the lowest and the highest value of generated inputs.
-    ``memory_limit``: how many bytes a run may take beyond what the process has; None for most of what is free.
+    ``memory_limit``: how many bytes a run may take beyond what the process has; None for 4 GiB and four times
+    the weights, or most of what is free if that is less.
     """
 
     inputs: list[dict[str, np.ndarray[Any, Any]]] | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphfix.model_io import tensor_bytes
 from graphfix.reference.memory import bounded, default_limit
 from graphfix.reference.ort import OrtModel
 from graphfix.reference.refusal import ReferenceRefusal
@@ -57,7 +58,9 @@ class Check:
         self._candidate_dir = candidate_dir
         self.pairing = pairing
         self._progress = progress
-        self._memory_limit = default_limit() if options.memory_limit is None else options.memory_limit
+        self._memory_limit = options.memory_limit
+        if self._memory_limit is None:
+            self._memory_limit = default_limit(_weight_bytes(candidate if reference is None else reference))
         self._against, self._subject = options.against, options.subject
         self._result = Verification("failed", self._against)
         self._unstable: set[str] = set()
@@ -177,11 +180,15 @@ class Check:
         fresh = seeds.has_random(model)
         sets: list[InputSet] = []
         for found in self._search(session, model):
-            if fresh:
-                # Generators go on from run to run: only the first runs of two sessions are alike.
-                found.outputs = self._reference_session().run(found.feeds)
-                session = self._reference_session()
-            again = session.run(found.feeds)
+            try:
+                if fresh:
+                    # Generators go on from run to run: only the first runs of two sessions are alike.
+                    found.outputs = self._reference_session().run(found.feeds)
+                    session = self._reference_session()
+                again = session.run(found.feeds)
+            except ReferenceRefusal as refusal:
+                self._result.skipped.append(f"{found.describe()}: {refusal}")
+                continue
             # Exact: the same code ran on the same values. But sums may be split over threads in any way.
             agrees = self._compare(found.outputs, again)
             strange = {name for name, difference in agrees.items() if difference.problem}
@@ -364,6 +371,10 @@ def _skipped_lines(refused: Mapping[str, str], symbols: Sequence[str], accepted:
         sizes = ", ".join(f"{name}={size}" for name, size in zip(symbols, next(iter(accepted)), strict=True))
         lines.insert(0, f"all sizes but {sizes}: {against} runs with no other that was tried")
     return lines
+
+
+def _weight_bytes(model: onnx.ModelProto) -> int:
+    return sum(tensor_bytes(tensor) or 0 for tensor in model.graph.initializer)
 
 
 def _listed(names: set[str]) -> str:

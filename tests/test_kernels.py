@@ -201,8 +201,12 @@ def test_read_values():
     assert broadcasts_to((1, 3), (2, 3)) and not broadcasts_to((1, 2, 3), (2, 3)) and broadcasts_to((), (0,))
     assert read_values_shape((3,), (2, 3)) == (3,)
     assert read_values_shape((4, 6), (4, 6, 1)) == (4, 6, 1)
+    assert read_values_shape((6, 1), (2, 3)) == (2, 3)
+    assert read_values_shape((6, 1), (6, 3), masked=True) == (6, 1)
     with pytest.raises(ReadingError):
         read_values_shape((4,), (4, 6, 1))
+    with pytest.raises(ReadingError):
+        read_values_shape((6, 1), (2, 3), masked=True)
 
 
 def test_read_mask():

@@ -131,11 +131,11 @@ def index_put(call: AtenCall[Any], mask_ranks: Sequence[int | None] = ()) -> Arr
     accumulate = bool(_number(call, "accumulate", False))
     indices = open_list(call.indices)
     positions = select(data.shape, indices, mask_ranks)
+    masks = [n for n, index in enumerate(indices) if index is not None and is_mask(index)]
     try:
-        shape = read_values_shape(values.shape, positions.shape)
+        shape = read_values_shape(values.shape, positions.shape, masked=bool(masks))
     except ReadingError as error:
         refusal = ReferenceRefusal(str(error), argument="values")
-        masks = [n for n, index in enumerate(indices) if index is not None and is_mask(index)]
         if len(masks) == 1:
             refusal.argument = f"indices:{masks[0]}"
             refusal.needs_true = _true_count(values.shape, positions.shape, data.shape, indices, masks[0], mask_ranks)

@@ -5,7 +5,8 @@ them. The reference kernels and the lowerings must agree on both, so both call t
 in, shapes out.
 
 Values. ``x[..., 0] = v`` arrives with a selection of shape ``[B, T, 1]`` and values ``[B, T]``. Values that do not
-broadcast to the selection but have as many elements are reshaped to it.
+broadcast to the selection but have as many elements are reshaped to it. Not where a mask decides how much is selected:
+the numbers may then be equal by chance.
 
 Masks. torch 1.8 flattens a mask: ``Reshape(mask, [-1])`` of length B*T on data ``[B, T, D]``. When that Reshape is in
 the graph, the rank of what it reshapes says how many axes the mask covers. When it is not, a rank-1 mask as long as
@@ -31,14 +32,14 @@ def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
     return all(have in (1, want) for have, want in zip(shape, aligned, strict=True))
 
 
-def read_values_shape(values: Sequence[int], selection: Sequence[int]) -> tuple[int, ...]:
+def read_values_shape(values: Sequence[int], selection: Sequence[int], *, masked: bool = False) -> tuple[int, ...]:
     """The shape to give ``values`` so that they broadcast to ``selection``: their own, or the selection's.
 
-    Raises ReadingError when neither fits.
+    ``masked``: a mask is among the indices. Raises ReadingError when neither fits.
     """
     if broadcasts_to(values, selection):
         return tuple(values)
-    if math.prod(values) == math.prod(selection):
+    if not masked and math.prod(values) == math.prod(selection):
         return tuple(selection)
     raise ReadingError(f"values of shape {list(values)} do not fit the selection of shape {list(selection)}")
 

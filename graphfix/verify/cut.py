@@ -132,8 +132,16 @@ class _Cutter:
 
     def cut(self) -> Cut:
         self.find_leaves()
-        before, after = _Side(self, self.old, through=self.anchor), _Side(self, self.new)
-        leaves = {**before.leaves, **after.leaves}
+        while True:
+            before, after = _Side(self, self.old, through=self.anchor), _Side(self, self.new)
+            leaves = {**before.leaves, **after.leaves}
+            # What is one of several outputs of a node that is there for another cannot be an input as well.
+            inside = {*before.nodes, *after.nodes}
+            made = [leaf for leaf in leaves if leaf in self.leaves and leaf.inputs and leaf.inputs[0] in inside]
+            if not made:
+                break
+            for leaf in made:
+                del self.leaves[leaf]
         inputs = tuple(self.describe(leaf) for leaf in leaves)
         rounds = any(_rounds(node) for node in (*before.nodes, *after.nodes))
         return Cut(before.model(inputs), after.model(inputs), inputs, rounds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -142,6 +142,15 @@ class Builder:
             self.facts.set_shape(output, tuple(shape))
         self._emitted[key] = output
         return output
+
+    def once(self, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
+        """What ``make`` emits, once in a scope for each key: for what `emit` cannot see to be the same."""
+        found = self._emitted.get(key)
+        if found is None:
+            found = self.scope.emitted.get(key)
+            if found is None or not found.inputs or self.scope.is_removed(found.inputs[0]):
+                found = self._emitted[key] = make()
+        return found
 
     def copy(self, node: Node, inputs: Sequence[Value | None]) -> list[Value]:
         """Add a node that does with other inputs what a node of the model does; returns its outputs.

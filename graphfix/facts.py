@@ -16,11 +16,11 @@ from onnx import TensorProto
 
 from graphfix import aten
 from graphfix.graph import Constant, Model, Node, Value
+from graphfix.masks import MASKS, count_of
 from graphfix.shapes import LIKE_SELF, MASKED
 from graphfix.symbolic import ONE, Expr, broadcast_dim, product
 
 INTEGERS = {TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64}
-MASKS = {TensorProto.BOOL, TensorProto.UINT8}
 _MOST_ELEMENTS = 1 << 20  # larger constants are not computed
 _MOST_FLOATS = 1 << 14
 _MOST_INTS = 256  # longer integer vectors are no shape vectors
@@ -366,6 +366,15 @@ class Facts:
         return tuple(dims)
 
     _shape_of_dynamicslice = _shape_of_slice
+
+    def _shape_of_nonzero(self, node: Node, inputs: list, tensor: Value) -> tuple[Expr, ...] | None:
+        return None if inputs[0] is None else (Expr.of(max(len(inputs[0]), 1)), count_of(node.inputs[0]))
+
+    def _shape_of_gathernd(self, node: Node, inputs: list, tensor: Value) -> tuple[Expr, ...] | None:
+        data, index = inputs
+        if data is None or not index or index[-1].constant is None:
+            return None
+        return (*index[:-1], *data[node.attrs.get("batch_dims", 0) + index[-1].constant :])
 
     def _shape_of_conv(self, node: Node, inputs: list, tensor: Value) -> tuple[Expr, ...] | None:
         """The rank and the channels of a convolution come from its weight."""

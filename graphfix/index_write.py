@@ -49,9 +49,11 @@ class Points:
 
 @dataclass(frozen=True)
 class Mask:
-    """A bool tensor over as many axes as it has."""
+    """A bool tensor over as many axes as it has. ``origin`` is the mask that the index was made from, where ``tensor``
+    is that cut or padded to the data's size."""
 
     tensor: Value
+    origin: Value | None = None
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from graphfix.builder import Builder
+from graphfix.counters import at_counter
 from graphfix.facts import Facts
 from graphfix.graph import Node, Scope, Value
 from graphfix.index_write import Along, IndexWrite, Mask
 from graphfix.lowering.along import lower_along
 from graphfix.lowering.base import Context
 from graphfix.lowering.choose import choose
+from graphfix.lowering.mask_region import MaskRegion
 from graphfix.lowering.paired_mask import unpack
-from graphfix.masked_region import find_region
 from graphfix.row_region import find_row_region
 from graphfix.selection import Group, PairedMask, Unresolvable, resolve
 from graphfix.symbolic import product
@@ -126,19 +127,21 @@ def lower(write: IndexWrite, builder: Builder, site: Site) -> Rewrite | Refusal:
     if len(write.index) == 1 and isinstance(write.index[0], Along):
         written = lower_along(write, builder, site.context)
         return Refusal(written) if isinstance(written, str) else Rewrite(*written)
-    region = find_region(write, site.facts) or find_row_region(write, site.facts)
-    if region is not None:
-        return Rewrite(region.emit(builder), "mask_where")
     try:
-        selection = resolve(write, site.facts)
+        selection = resolve(at_counter(write, site.facts, builder), site.facts)
     except PairedMask:
         unpacked, restore = unpack(write, builder)
         result = lower(unpacked, builder, site)
         return result if isinstance(result, Refusal) else replace(result, result=restore(result.result))
     except Unresolvable as reason:
-        return Refusal(str(reason))
+        region = find_row_region(write, site.facts)
+        return Refusal(str(reason)) if region is None else Rewrite(region.emit(builder), "mask_where")
     if any(g.length.constant == 0 or _is_never(g, site.facts) for g in selection.groups):
         return Rewrite(write.data, "nothing is written")
+    if MaskRegion().supports(selection, site.context) is not None:
+        region = find_row_region(write, site.facts)
+        if region is not None:
+            return Rewrite(region.emit(builder), "mask_where")
     plan = choose(selection, site.context)
     if isinstance(plan, str):
         return Refusal(plan)

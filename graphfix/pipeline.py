@@ -210,7 +210,7 @@ class _Run:
     def run_pass(self, rewrite: Pass, view: Model, may_raise: bool) -> None:
         facts = Facts(view)
         for scope in view.scopes:
-            site = Site(scope, facts, Context(facts, self.options.budget))
+            site = Site(scope, facts, Context(facts, self.options.budget, scope.opset))
             for node in list(scope.nodes):
                 if not scope.is_removed(node):
                     self.run_on(rewrite, node, site, may_raise)

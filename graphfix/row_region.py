@@ -17,7 +17,9 @@ from graphfix.facts import Facts
 from graphfix.graph import Node, Value
 from graphfix.index_write import IndexWrite, Mask
 from graphfix.lowering.combine import combine
-from graphfix.masked_region import LIFTED, read_by_mask, same_mask
+from graphfix.mask_reading import read_by_mask
+from graphfix.masks import same_mask
+from graphfix.packed_values import LIFTED
 from graphfix.symbolic import ONE, Expr, product
 
 _MOST_NODES = 4000

@@ -11,10 +11,12 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
+from onnx import TensorProto
 
-from graphfix.facts import Facts
+from graphfix.facts import INTEGERS, Facts
 from graphfix.graph import Value
 from graphfix.index_write import Full, IndexWrite, Mask, Points, Reduction, Span
+from graphfix.masks import count_of, is_count
 from graphfix.symbolic import ONE, Expr, product
 
 
@@ -152,7 +154,7 @@ def _grid(advanced: list, facts: Facts) -> tuple[int, list[Expr]]:
     shapes: list[tuple[Expr, ...]] = []
     for _, index in advanced:
         if isinstance(index, Mask):
-            shapes.append((Expr.dim(f"true({index.tensor.name})"),))
+            shapes.append((count_of(index.origin or index.tensor),))
         else:
             shapes.append(facts.shape(index.tensor) or ())
     if not shapes:
@@ -277,8 +279,13 @@ def as_span(tensor: Value, extent: Expr, facts: Facts) -> Full | Span | None:
     if ramp is not None and ramp.extent == extent and ramp.step == 1:
         return Full() if ramp.whole else Span(ramp.start, ramp.stop)
     value = facts.const(tensor)
-    if value is None:
-        return _from_end(tensor, extent, facts)
+    if value is not None:
+        return constant_span(value, extent)
+    return _from_end(tensor, extent, facts) or _runtime_span(tensor, facts)
+
+
+def constant_span(value: np.ndarray, extent: Expr) -> Full | Span | None:
+    """Constant indices, taken in order, as a slice of an axis without a step."""
     flat = [int(v) for v in value.reshape(-1)]
     if not flat:
         return Span(0, 0)
@@ -306,6 +313,42 @@ def _from_end(tensor: Value, extent: Expr, facts: Facts) -> Span | None:
     if distance is None or distance < 1 or (distance > 1 and not (extent - distance).nonnegative):
         return None  # below 0 an index wraps, and a slice does not
     return Span(-distance, None if distance == 1 else 1 - distance)
+
+
+def _runtime_span(tensor: Value, facts: Facts) -> Span | None:
+    """``Range(start, stop)`` with bounds that are known only at run time, and never negative."""
+    bounds = range_bounds(tensor, facts)
+    if bounds is None or not all(facts.nonnegative(b) for b in bounds):
+        return None
+    start, stop = (known if (known := facts.scalar(b)) is not None else b for b in bounds)
+    return Span(start, stop)
+
+
+def range_bounds(tensor: Value, facts: Facts) -> tuple[Value, Value] | None:
+    """The start and stop of a Range with step 1 that is all that a tensor holds."""
+    vector = vector_behind(tensor, facts)
+    node = vector.inputs[0] if vector is not None and vector.inputs else None
+    if node is not None and node.is_op("Cast") and node.attrs.get("to") in (TensorProto.INT32, TensorProto.INT64):
+        node = node.inputs[0].inputs[0] if node.inputs[0].inputs else None
+    if node is None or not node.is_op("Range") or facts.scalar(node.inputs[2]) != 1:
+        return None
+    start, stop, _ = node.inputs
+    return (start, stop) if start.dtype in INTEGERS else None
+
+
+def vector_behind(tensor: Value, facts: Facts) -> Value | None:
+    """The 1-d tensor whose elements an index tensor holds in order, with axes of size 1 around."""
+    shape = facts.shape(tensor)
+    long = [size for size in shape or () if size != ONE]
+    found = tensor if len(shape or ()) == 1 else None
+    while len(long) == 1 and tensor.inputs and tensor.inputs[0].is_op("Unsqueeze", "Squeeze", "Reshape", "Identity"):
+        tensor = tensor.inputs[0].inputs[0]
+        shape = facts.shape(tensor)
+        if shape is None or [size for size in shape if size != ONE] != long:
+            break
+        if len(shape) == 1:
+            found = tensor
+    return found
 
 
 def _match_values(values: Value, shape: tuple[Expr, ...], facts: Facts) -> tuple[Value, tuple[int | None, ...]]:
@@ -355,15 +398,10 @@ def _broadcast_dims(values: tuple[Expr, ...], shape: tuple[Expr, ...], proved: b
             dims.append(None)  # it has to be 1 when the model runs, or the write would not be valid
             continue
         known_apart = size.constant is not None and wanted.constant is not None and size != wanted
-        if known_apart or (proved and size != wanted and not _is_count(wanted)):
+        if known_apart or (proved and size != wanted and not is_count(wanted)):
             return None
         dims.append(target)
     return tuple(dims)
-
-
-def _is_count(size: Expr) -> bool:
-    """Whether a size is how often a mask holds: nothing else can be compared with it."""
-    return any(u.startswith("dim:true(") for m, _ in size.terms for u in m)
 
 
 def _elementwise_dims(values: tuple[Expr, ...], shape: tuple[Expr, ...]) -> tuple[int | None, ...] | None:

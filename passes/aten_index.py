@@ -8,7 +8,8 @@ from graphfix.builder import BOOL, INT64, Builder
 from graphfix.graph import Node, Value
 from graphfix.index_write import Full, Mask, Points
 from graphfix.lowering.positions import linear_positions
-from graphfix.masked_region import list_items
+from graphfix.mask_reading import list_items
+from graphfix.masks import count_of
 from graphfix.pass_base import Refusal, Rewrite, Site
 from graphfix.passes.aten_index_put import read_indices
 from graphfix.symbolic import Expr
@@ -73,7 +74,7 @@ class AtenIndex(AtenPass):
 def _mask_columns(mask: Value, builder: Builder) -> list[Value]:
     """The positions where a mask holds, as one index vector for each of its axes."""
     mask = builder.cast(mask, BOOL)
-    rank, count = builder.rank(mask), Expr.dim(f"true({mask.name})")
+    rank, count = builder.rank(mask), count_of(mask)
     if not rank:
         return []
     found = builder.emit("NonZero", [mask], None, INT64, (Expr.of(rank), count))

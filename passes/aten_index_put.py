@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from graphfix.aten import AtenCall
 from graphfix.aten_nodes import AtenPass, scalar_argument
-from graphfix.facts import INTEGERS, MASKS
+from graphfix.facts import INTEGERS
 from graphfix.graph import Node, Value
 from graphfix.index_write import Full, IndexWrite, Mask, Points, Reduction
-from graphfix.masked_region import list_items, mask_root
+from graphfix.mask_reading import list_items
+from graphfix.masks import MASKS, mask_root
 from graphfix.pass_base import IndexWritePass, Refusal, Site
 
 

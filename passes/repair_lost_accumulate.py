@@ -13,7 +13,7 @@ from graphfix.graph import Constant, Node, Value
 from graphfix.index_reading import read_index
 from graphfix.index_write import Along, IndexWrite, Reduction
 from graphfix.lowering.keep import REDUCED_TYPES
-from graphfix.masked_region import mask_of_indices
+from graphfix.mask_reading import mask_of_indices
 from graphfix.pass_base import Fault, Refusal, Repair, Rewrite, Site, lower
 from graphfix.symbolic import ONE
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphfix.builder import INT64, Builder
-from graphfix.facts import MASKS, Facts
+from graphfix.facts import Facts
 from graphfix.graph import Node, Value
+from graphfix.masks import MASKS
 from graphfix.pass_base import Fault, Repair, Rewrite, Site
 from graphfix.symbolic import ONE, Expr
 

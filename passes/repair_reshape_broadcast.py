@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from graphfix.builder import Builder
 from graphfix.facts import Facts
 from graphfix.graph import Node, Value
-from graphfix.masked_region import decided_by, mask_of_indices
+from graphfix.mask_reading import decided_by, mask_of_indices
 from graphfix.pass_base import Fault, Repair, Rewrite, Site
 from graphfix.symbolic import ONE, Expr, product
 

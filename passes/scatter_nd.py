@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from graphfix.builder import Builder
 from graphfix.graph import Node, Value
-from graphfix.index_reading import read_index
+from graphfix.index_reading import read_write
 from graphfix.index_write import IndexWrite, Mask, Reduction
-from graphfix.masked_region import decided_by, find_region, mask_of_indices
+from graphfix.mask_reading import decided_by, mask_of_indices
+from graphfix.packed_values import find_packed_values
 from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
 from graphfix.symbolic import Expr
 
@@ -39,7 +40,7 @@ class ScatterND(Pass):
     def rewrite(self, match, builder: Builder, site: Site) -> Rewrite | Refusal:
         node, reduction, width = match
         data, index, updates = node.inputs
-        place = read_index(index, data, width, site.facts, builder)
+        place, updates = read_write(index, updates, data, width, site.facts, builder)
         if len(place) == 1 and isinstance(place[0], Mask):
             write = masked_write(node, place[0], updates, reduction, site)
         else:
@@ -72,7 +73,7 @@ def masked_write(node: Node, mask: Mask, updates: Value, reduction: Reduction, s
     # Sizes that are not known to be equal: when the values are read by the narrow mask itself, there is one row for
     # each position of it, and a scatter with as many indices has a mask that was not repeated (or one that is empty).
     same_sizes = narrow == shape[:axes] == data_shape[:axes]
-    return write if same_sizes or find_region(write, facts) is not None else wide
+    return write if same_sizes or find_packed_values(rows, 0, root, facts) is not None else wide
 
 
 def _rows(updates: Value, row: tuple[Expr, ...], site: Site) -> Value | None:

@@ -23,9 +23,16 @@ NODES = """zero = Constant<value = int64 {0}>() one = Constant<value = int64 {1}
     some = Constant<value = int64[3] {0, 4, 2}>() same = Constant<value = int64[3] {1, 1, 0}>()"""
 
 
-def plan(text: str, *index: object, reduction: Reduction = Reduction.NONE, budget: int | None = None) -> Plan | str:
+def plan(
+    text: str,
+    *index: object,
+    reduction: Reduction = Reduction.NONE,
+    budget: int | None = None,
+    opset: int | None = None,
+    values: str = "v",
+) -> Plan | str:
     """The plan for ``x[index] = v``; an index is a slice, or the name of a mask (starting with m) or index tensor."""
-    view = View(f"g ({text}) => (float[?] unused) {{ {NODES} unused = Identity(v) }}")
+    view = View(f"g ({text}) => (float[?] unused) {{ {NODES} unused = Identity(x) }}")
     forms = []
     for item in index:
         if isinstance(item, slice):
@@ -33,8 +40,8 @@ def plan(text: str, *index: object, reduction: Reduction = Reduction.NONE, budge
             forms.append(Full() if item == slice(None) else Span(*bounds, item.step or 1))
         else:
             forms.append(Mask(view[item]) if item[0] == "m" else Points(view[item]))
-    write = IndexWrite(view["x"], tuple(forms), view["v"], reduction, view["unused"])
-    return choose(resolve(write, view.facts), Context(view.facts, budget))
+    write = IndexWrite(view["x"], tuple(forms), view[values], reduction, view["unused"])
+    return choose(resolve(write, view.facts), Context(view.facts, budget, opset))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +66,7 @@ def plan(text: str, *index: object, reduction: Reduction = Reduction.NONE, budge
         ("float[N, T] x, int64[K] i, int64[M, 1] j, float[M, K] v", ("j", "i"), "points_runtime"),
         ("float[N, T] x, bool[N] m, int64[1] i, float v", ("m", "i"), "points_runtime"),
         ("float[N, T] x, int64[N] i, float[N] v", ("all", "i"), "points_batch"),
-        ("float[512, 512] x, int64[2048] i, int64[2048] j, float[2048] v", ("i", "j"), "points_matmul"),
+        ("float[256, 256] x, int64[512] i, int64[512] j, float[512] v", ("i", "j"), "points_matmul"),
         ("float[N, T] x, int64[K] i, float[K] v", (slice(0, 2), "i"), "span+points_runtime"),
         ("float[N, T] x, bool[N] m, float v", ("m", slice(None, 2)), "span+mask_where"),
     ],
@@ -82,7 +89,9 @@ def test_forms(text: str, index: tuple[object, ...], form: str) -> None:
         ("float[50, T] x, float[3, T] v", ("some",), "points_constant"),
         ("float[5, 8] x, float[3, 8] v", ("same",), "reduce"),
         ("float[10, 8] x, int64[5] i, float[5, 8] v", ("i",), "reduce"),
-        ("float[5000, 64] x, int64[2000] i, float[2000, 64] v", ("i",), "one_hot_add"),
+        ("float[5000, 64] x, int64[50] i, float[50, 64] v", ("i",), "one_hot_add"),
+        ("float[N, 64] x, int64[K] i, float[K, 64] v", ("i",), "one_hot_add"),
+        ("float[N, 512] x, int64[K] i, float v", ("i",), "one_hot_add"),
         ("float[N, T] x, int64[N] i, float[N] v", ("all", "i"), "points_batch"),
     ],
     ids=str,
@@ -92,6 +101,40 @@ def test_forms_of_sums(text: str, index: tuple[object, ...], form: str) -> None:
     assert isinstance(found, Plan)
     assert found.name == form
     assert found.kept is None
+
+
+# ---- the cost of matrix products
+
+
+def test_products_that_take_many_times_as_long_as_a_scatter() -> None:
+    # Not known to be finite: three products of 5000 * 2000 * 64 multiply-adds each. A scatter reads and writes
+    # 5000 * 64 and 2000 * 64 floats.
+    text = "float[5000, 64] x, int64[2000] i, float[2000, 64] v"
+    kept = plan(text, "i", reduction=Reduction.ADD)
+    assert isinstance(kept, Plan)
+    assert kept.name == "scatter_nd"
+    assert kept.kept == (
+        "one_hot_add would take 1920 million multiply-adds, where a scatter moves 3 MB; "
+        "--budget 39M replaces it all the same"
+    )
+    lowered = plan(text, "i", reduction=Reduction.ADD, budget=39 << 20)
+    assert isinstance(lowered, Plan)
+    assert (lowered.name, lowered.kept) == ("one_hot_add", None)
+
+
+def test_sums_are_not_kept_where_a_scatter_has_no_reduction() -> None:
+    text = "float[5000, 64] x, int64[2000] i, float[2000, 64] v"
+    before, since = (plan(text, "i", reduction=Reduction.ADD, opset=n) for n in (15, 16))
+    assert isinstance(before, Plan)
+    assert isinstance(since, Plan)
+    assert (before.name, since.name) == ("one_hot_add", "scatter_nd")
+
+
+def test_one_value_for_all_needs_one_column_only() -> None:
+    # 4096 * 2048 multiply-adds, however wide the rows are.
+    found = plan("float[4096, 512] x, int64[2048] i", "i", reduction=Reduction.ADD, values="one")
+    assert isinstance(found, Plan)
+    assert (found.name, found.cost.products) == ("one_hot_add", 4096 * 2048)
 
 
 # ---- the budget

@@ -141,9 +141,8 @@ def test_a_wrong_simplification_is_left_out(monkeypatch):
     expected = feeds["x"].copy()
     expected[[1, -1]] = feeds["v"]
     expected[feeds["m"]] = 0
-    np.testing.assert_array_equal(
-        ReferenceEvaluator(result.model).run(None, feeds)[0], expected * np.array([1, 2, 3], np.float32)
-    )
+    expected *= np.array([1, 2, 3], np.float32)
+    np.testing.assert_array_equal(ReferenceEvaluator(result.model).run(None, feeds)[0], expected)
 
 
 def test_the_model_that_failed_may_be_kept(tmp_path, monkeypatch):

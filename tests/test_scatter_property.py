@@ -253,3 +253,72 @@ def test_scatter_elements(case) -> None:
     # Of unknown sizes it may be kept for its cost; products of integers have no exact form.
     if not dynamic and not (reduction == "mul" and data.dtype.kind == "i"):
         assert not LEFT & {n.op_type for n in done.model.graph.node}
+
+
+@st.composite
+def edges(draw: st.DrawFn):
+    """Sums over the edges of a graph, as graph networks write them: several into zeros (or other data) by one index."""
+    nodes, count, width = draw(st.integers(1, 5)), draw(st.integers(0, 6)), draw(st.integers(1, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    index = rng.integers(-nodes if draw(st.booleans()) else 0, nodes, count)
+    writes = []
+    for _ in range(draw(st.integers(1, 3))):
+        messages = rng.integers(-4, 5, (count, width)).astype(np.float32)
+        special = draw(st.sampled_from([(1.0,), (np.nan, 1.0), (np.inf, -np.inf), (np.inf, 2.0), (-0.0, np.inf)]))
+        for value in special[: messages.size]:
+            messages.reshape(-1)[rng.integers(0, messages.size)] = value
+        data = draw(st.sampled_from(["zeros", "ones", "given"]))
+        kind = draw(st.sampled_from(["messages", "ones", "count"]))
+        writes.append((messages, data, kind))
+    given_data = rng.choice(np.array([-0.0, 0.0, 2.0, np.nan, np.inf], np.float32), (nodes, width))
+    return index, writes, given_data, draw(st.booleans())
+
+
+@SETTINGS
+@given(edges())
+def test_sums_over_edges(case) -> None:
+    """One-hot products: exact for NaN and Inf (of both signs), and one comparison for all writes by one index."""
+    index, writes, given_data, dynamic = case
+    graph = Graph()
+    feeds = {"x": given_data, "i": index}
+    parts, answers = [], []
+    size = graph.node("Shape", "x")
+    for number, (messages, data, kind) in enumerate(writes):
+        feeds[f"v{number}"] = messages
+        fill = {"zeros": 0.0, "ones": 1.0}.get(data)
+        into = "x"
+        start = given_data
+        if fill is not None:
+            into = graph.node("ConstantOfShape", size, value=numpy_helper.from_array(np.array([fill], np.float32)))
+            start = np.full_like(given_data, fill)
+        column = graph.unsqueeze("i", -1, 18)
+        place = graph.node("Expand", column, graph.node("Shape", f"v{number}"))
+        updates, added = f"v{number}", messages
+        if kind == "ones":
+            one = numpy_helper.from_array(np.array([1.0], np.float32))
+            updates = graph.node("ConstantOfShape", graph.node("Shape", f"v{number}"), value=one)
+            added = np.ones_like(messages)
+        if kind == "count":
+            feeds[f"n{number}"] = np.arange(messages.size, dtype=np.int32).reshape(messages.shape)
+            updates = graph.node("Cast", f"n{number}", to=TensorProto.FLOAT)
+            added = feeds[f"n{number}"].astype(np.float32)
+        parts.append(graph.node("ScatterElements", into, place, updates, axis=0, reduction="add"))
+        total = start.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            np.add.at(total, index, added)
+        answers.append(total)
+    model = graph.model(graph.node("Concat", *parts, axis=0), feeds, np.dtype(np.float32), 18, dynamic)
+    if dynamic:
+        for given_input in model.graph.input:
+            dims = given_input.type.tensor_type.shape.dim
+            dims[0].dim_param = "nodes" if given_input.name == "x" else "edges"
+            if len(dims) > 1:
+                dims[1].dim_param = "width"
+    done = graphfix.fix(model, verify="none", simplify=False, budget=1 << 30)
+    kinds = [n.op_type for n in done.model.graph.node]
+    assert not LEFT & set(kinds)
+    if dynamic:
+        negated = {n.output[0] for n in done.model.graph.node if n.op_type == "Neg"}  # -x == x * -1 is no NaN
+    assert sum(n.op_type == "Equal" and n.input[0] not in negated for n in done.model.graph.node) == 1
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(run(done.model, feeds), np.concatenate(answers), rtol=1e-6)

@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto
 
 from graphfix.builder import BOOL, FLOATS, INT32, INT64, WHERE_TYPES, Builder
+from graphfix.facts import INTEGERS, Facts
 from graphfix.graph import Value
 from graphfix.index_write import Full, Reduction
 from graphfix.lowering.base import Context, Cost, Lowering
@@ -16,6 +17,7 @@ from graphfix.lowering.combine import combine
 from graphfix.lowering.gather_form import hit_map, pick_values
 from graphfix.lowering.layout import dtype_of, rows_of, values_by_group
 from graphfix.lowering.positions import is_unique, matches
+from graphfix.masks import MASKS
 from graphfix.selection import Group, Selection
 from graphfix.symbolic import ONE
 
@@ -32,6 +34,7 @@ REDUCED_AS: dict[int, int] = {
     TensorProto.UINT32: INT64,
     BOOL: INT32,
 }
+_SAME_ELEMENTS = ("Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 REDUCE_OPERATORS = {
     Reduction.ADD: "ReduceSum",
     Reduction.MUL: "ReduceProd",
@@ -80,9 +83,23 @@ def _emit(
         if not builder.rank(values):
             values = builder.reshape(values, [1] * len(rows.groups), [ONE] * len(rows.groups))
         values = reduce(selection, group, values, rows.axis(group), builder)
-    hit = hit_map(selection, rows, selection.varying, builder)
-    result = builder.where(hit, combine(selection.reduction, rows.data, values, builder), rows.data)
+    result = combine(selection.reduction, rows.data, values, builder)
+    if not _keeps_under_zero(selection, builder.facts):
+        result = builder.where(hit_map(selection, rows, selection.varying, builder), result, rows.data)
     return rows.restore(result, builder)
+
+
+def _keeps_under_zero(selection: Selection, facts: Facts) -> bool:
+    """Whether sums may be added everywhere: they are 0 where nothing is written, and adding that leaves the data as
+    it is. For floats that holds for all but -0.0, and the data has to be known not to be that.
+    """
+    summed = not any(is_unique(selection, g, facts) for g in selection.varying)
+    if selection.reduction is not Reduction.ADD or selection.data.dtype == BOOL or not summed:
+        return False
+    if selection.data.dtype not in FLOATS:
+        return True
+    fill = facts.uniform(selection.data)
+    return fill is not None and not (fill == 0 and np.signbit(fill))
 
 
 class Reduce(Lowering):
@@ -101,9 +118,8 @@ class Reduce(Lowering):
         shape = context.facts.shape(selection.data)
         assert shape is not None
         for group in _reduced_groups(selection, context):
-            positions = context.bytes_of([shape[a] for a in group.axes], None) // 4
-            per_index = context.values_bytes(selection)
-            largest = max(largest, positions * per_index)
+            spread = [*(shape[a] for a in group.axes), *selection.shape]
+            largest = max(largest, context.bytes_of(spread, selection.data.dtype))
         return Cost(3 * data + 4 * (largest - data), largest)
 
     def emit(self, selection: Selection, builder: Builder) -> Value:
@@ -160,7 +176,7 @@ class OneHotAdd(Lowering):
 
     A matrix product multiplies by zero, and 0 * Inf is NaN: for float values that are not known to be finite the finite
     part is summed alone, and two more products find where +Inf or NaN and where -Inf or NaN come in. (+Inf and -Inf
-    make NaN.)
+    make NaN.) Writes with the same indices share the one-hot matrix.
     """
 
     name = "one_hot_add"
@@ -179,8 +195,13 @@ class OneHotAdd(Lowering):
         (group,) = _reduced_groups(selection, context)
         compared = context.comparison_bytes(selection, group)
         data, values = context.data_bytes(selection), context.values_bytes(selection)
-        columns = 3 if selection.data.dtype in FLOATS else 1
-        return Cost(2 * compared + 12 * columns * (data + values), max(compared, columns * data, columns * values))
+        shape = context.facts.shape(selection.data)
+        assert shape is not None
+        safe = selection.data.dtype not in FLOATS or _finite(selection, context.facts)
+        count, passes = (1, 4) if safe else (3, 14)
+        columns = [d for i, d in enumerate(shape) if i not in group.axes] if not selection.uniform else []
+        products = count * context.elements_of([*(shape[a] for a in group.axes), group.length, *columns])
+        return Cost(2 * compared + passes * (data + values), max(compared, count * data, count * values), products)
 
     def emit(self, selection: Selection, builder: Builder) -> Value:
         return _emit(selection, builder, _reduce_matmul)
@@ -199,14 +220,28 @@ def _reduce_matmul(selection: Selection, group: Group, values: Value, axis: int,
     order = [axis, *(i for i in range(builder.rank(values)) if i != axis)]
     moved = builder.transpose(values, order)
     table = builder.merge_axes(moved, 1, len(order) - 1) if len(order) > 1 else builder.insert_axes(moved, [1])
-    fill = builder.facts.uniform(selection.values)
-    known = fill if fill is not None else builder.facts.const(selection.values)
-    finite = known is not None and bool(np.isfinite(known.astype(np.float64)).all())
-    total = _exact_product(match, table, wide, finite, builder)
+    total = _exact_product(match, table, wide, _finite(selection, builder.facts), builder)
     sizes = [builder.size(match, 0), *(builder.size(moved, i) for i in range(1, len(order)))]
     total = builder.reshape(total, sizes, [builder.dims(match)[0], *builder.dims(moved)[1:]])
     inverse = [order.index(i) for i in range(len(order))]
     return builder.cast(builder.transpose(total, inverse), dtype)
+
+
+def _finite(selection: Selection, facts: Facts) -> bool:
+    """Whether no value can be NaN or Inf, whatever goes into the model: constants, and casts of integers."""
+    tensor, dtype = selection.values, dtype_of(selection.data)
+    while True:
+        known = facts.uniform(tensor)
+        known = known if known is not None else facts.const(tensor)
+        if known is not None:
+            with np.errstate(over="ignore"):
+                return bool(np.isfinite(known.astype(onnx.helper.tensor_dtype_to_np_dtype(dtype))).all())
+        node = tensor.inputs[0] if tensor.inputs else None
+        if node is not None and node.is_op("Cast") and node.inputs[0].dtype in INTEGERS | MASKS:
+            return dtype != TensorProto.FLOAT16 and node.outputs[0].dtype != TensorProto.FLOAT16
+        if node is None or not node.is_op(*_SAME_ELEMENTS):
+            return False
+        tensor = node.inputs[0]
 
 
 def _exact_product(match: Value, table: Value, dtype: int, finite: bool, builder: Builder) -> Value:

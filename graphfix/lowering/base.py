@@ -20,25 +20,41 @@ BUDGET_FACTOR = 16
 BUDGET_FLOOR = 64 << 20
 
 
+# How many multiply-adds of a matrix product take about as long as moving one byte (ONNX Runtime and OpenVINO, x86).
+PRODUCTS_PER_BYTE = 8
+
+
 @dataclass(frozen=True)
 class Cost:
-    """Bytes that a lowering moves, and its largest new intermediate."""
+    """Bytes that a lowering moves, its largest new intermediate, and the multiply-adds of its matrix products."""
 
     moved: int
     largest: int
+    products: int = 0
+
+    @property
+    def work(self) -> int:
+        """All it takes, as bytes moved."""
+        return self.moved + self.products // PRODUCTS_PER_BYTE
 
 
 @dataclass(frozen=True)
 class Context:
-    """What is known about the model around a write. ``budget`` overrides the limit on the largest intermediate."""
+    """What is known about the model around a write. ``budget`` overrides the limit on the largest intermediate;
+    ``opset`` is that of the write's scope (None: any)."""
 
     facts: Facts
     budget: int | None = None
+    opset: int | None = None
 
     def bytes_of(self, shape: tuple[Expr, ...] | list[Expr], dtype: int | None) -> int:
         """An estimate of a tensor's size."""
         item = onnx.helper.tensor_dtype_to_np_dtype(dtype).itemsize if dtype else 4
-        return product(tuple(shape)).estimate(NOMINAL_SIZE, FURTHER_SIZE) * max(item, 1)
+        return self.elements_of(shape) * max(item, 1)
+
+    def elements_of(self, shape: tuple[Expr, ...] | list[Expr]) -> int:
+        """An estimate of how many elements a tensor has."""
+        return product(tuple(shape)).estimate(NOMINAL_SIZE, FURTHER_SIZE)
 
     def data_bytes(self, selection: Selection) -> int:
         shape = self.facts.shape(selection.data)

@@ -67,6 +67,12 @@ def scatter_reduction(reduction: Reduction, op: str, builder: Builder) -> dict[s
     """The ``reduction`` attribute of a scatter; none for NONE, as engines refuse even ``reduction="none"``."""
     if reduction is Reduction.NONE:
         return {}
-    first = 16 if reduction in (Reduction.ADD, Reduction.MUL) else 18
-    builder.require(first, f"{op} with reduction {reduction.value}")
+    builder.require(scatter_opset(reduction), f"{op} with reduction {reduction.value}")
     return {"reduction": reduction.value}
+
+
+def scatter_opset(reduction: Reduction) -> int:
+    """The first opset whose scatters have a reduction."""
+    if reduction is Reduction.NONE:
+        return 11
+    return 16 if reduction in (Reduction.ADD, Reduction.MUL) else 18

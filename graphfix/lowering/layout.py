@@ -65,21 +65,29 @@ def aligned(selection: Selection, builder: Builder, dims: Sequence[int | None]) 
     values = values_of(selection, builder)
     if selection.uniform:
         return values
-    have: list[int | None] = list(selection.dims)
-    wanted: list[int | None] = [d if d in have else None for d in dims]
+    return arranged(values, selection.dims, dims, builder)
+
+
+def arranged(values: Value, have: Sequence[object], dims: Sequence[object], builder: Builder) -> Value:
+    """Values whose axes are called ``have``, with one axis for each name in ``dims``: of size 1 for a name they lack.
+
+    An axis without a name (None) has size 1.
+    """
+    have = list(have)
+    wanted = [d if d in have else None for d in dims]
     if have == wanted:
         return values
     values = builder.drop_axes(values, [i for i, d in enumerate(have) if d is None])
     have = [d for d in have if d is not None]
-    present = [d for d in wanted if d is not None]
-    values = builder.transpose(values, [have.index(d) for d in present])
+    values = builder.transpose(values, [have.index(d) for d in wanted if d is not None])
     return builder.insert_axes(values, [i for i, d in enumerate(wanted) if d is None])
 
 
 def values_by_group(selection: Selection, builder: Builder) -> Value:
     """The values with one axis for each group, flattened like `rows_of`; size 1 where they do not vary.
 
-    Dimensions of one group's grid along which the values only partly vary are repeated first.
+    Dimensions of one group's grid along which the values only partly vary are repeated first. Along whole axes it is
+    left to broadcasting.
     """
     if selection.uniform:
         return values_of(selection, builder)
@@ -94,7 +102,7 @@ def values_by_group(selection: Selection, builder: Builder) -> Value:
     partly = [
         i
         for i, d in enumerate(dims)
-        if d is not None and have[i] != selection.shape[d] and not _runs_along_mask(selection, d)
+        if d is not None and have[i] != selection.shape[d] and not _left_alone(selection, d)
     ]
     if partly:
         shape = list(builder.dims(values))
@@ -109,9 +117,10 @@ def values_by_group(selection: Selection, builder: Builder) -> Value:
     return values
 
 
-def _runs_along_mask(selection: Selection, dim: int) -> bool:
-    """Whether a dimension is how often a mask holds; its values need no repeating (see `gather_form`)."""
-    return any(dim in g.grid and isinstance(g.index, Mask) for g in selection.groups)
+def _left_alone(selection: Selection, dim: int) -> bool:
+    """Whether a dimension is a whole axis, or how often a mask holds: values need no repeating along it (see
+    `gather_form`)."""
+    return any(dim in g.grid and isinstance(g.index, Mask | Full) for g in selection.groups)
 
 
 def grid_size(selection: Selection, builder: Builder, dim: int) -> Size:

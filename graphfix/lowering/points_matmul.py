@@ -49,7 +49,8 @@ class PointsMatmul(Lowering):
         source = context.bytes_of([shape[a] for a in group.axes], FLOAT)
         both = context.data_bytes(selection) + context.values_bytes(selection)
         parts = [first, rest, pairs, source]
-        return Cost(2 * both + 8 * sum(parts), max(both, *parts))
+        products = context.elements_of([*(shape[a] for a in group.axes), group.length])
+        return Cost(2 * both + 8 * sum(parts), max(both, *parts), products)
 
     def emit(self, selection: Selection, builder: Builder) -> Value:
         rows, values = rows_of(selection, builder), values_by_group(selection, builder)

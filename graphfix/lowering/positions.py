@@ -15,7 +15,7 @@ from graphfix.facts import Facts
 from graphfix.graph import Value
 from graphfix.index_write import Mask
 from graphfix.lowering.layout import mask_row
-from graphfix.selection import Group, PointSet, Selection
+from graphfix.selection import Group, PointSet, Selection, vector_behind
 from graphfix.symbolic import ONE
 
 
@@ -98,11 +98,26 @@ def flatten(selection: Selection, group: Group, index: Value, builder: Builder) 
 
 
 def matches(selection: Selection, group: Group, builder: Builder) -> Value:
-    """Where each position meets each index: bool of shape [positions, indices] for a group without batch axes."""
-    linear = linear_index(selection, group.axes, group, builder)
-    index = builder.insert_axes(flatten(selection, group, linear, builder), [0])
-    positions = builder.insert_axes(builder.iota(selection.data, group.axes), [1])
-    return builder.equal(positions, index)
+    """Where each position meets each index: bool of shape [positions, indices] for a group without batch axes.
+
+    Writes with the same indices into axes of the same sizes share it.
+    """
+    assert isinstance(group.index, PointSet)
+    facts, sizes = builder.facts, builder.dims(selection.data)
+    vector = vector_behind(group.index.tensors[0], facts) if len(group.axes) == 1 else None
+
+    def make() -> Value:
+        if vector is None:
+            linear = linear_index(selection, group.axes, group, builder)
+            index = flatten(selection, group, linear, builder)
+        else:
+            index = linear_positions(builder, selection.data, group.axes, [vector])
+        positions = builder.insert_axes(builder.iota(selection.data, group.axes), [1])
+        return builder.equal(positions, builder.insert_axes(index, [0]))
+
+    if vector is None:
+        return make()
+    return builder.once(("matches", vector.name, sizes[group.axes[0]]), make)
 
 
 def source_map(selection: Selection, group: Group, builder: Builder) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,19 +74,20 @@ class _Check:
         except ReferenceRefusal as refusal:
             result.problem = f"does not load: {refusal}"
             return result
-        reason = ""
+        reason, ran = "", []
         for sizes in self.assignments():
             shapes = self.shapes(sizes)
-            if shapes is None:
-                continue
+            if shapes is None or (0 in sizes.values() and {n: max(s, 1) for n, s in sizes.items()} not in ran):
+                continue  # of what is empty, nobody sees whether sizes and indices fit
             elements = sum(int(np.prod(s)) for s in shapes.values())
             if elements > _MOST_ELEMENTS:
                 reason = reason or f"its inputs have {elements:,} elements"
                 continue
             base, refused = self.base_set(shapes)
-            if base is None or self.fits_only_when_empty(base):
+            if base is None or self.fits_only_by_luck(base):
                 reason = reason or refused
                 continue
+            ran.append(sizes)
             few = elements > _MOST_ELEMENTS // 16
             for feeds, expected in self.with_variants(base, few):
                 result.sets += 1
@@ -169,17 +170,27 @@ class _Check:
             return None, str(refusal)
         return found, next(iter(search.refused.values()), "")
 
-    def fits_only_when_empty(self, base: InputSet) -> bool:
-        """Whether an index of the graph's own is out of range at these sizes, which no one sees while a mask is false.
+    def fits_only_by_luck(self, base: InputSet) -> bool:
+        """Whether the sizes may not fit each other, which no one sees as long as a mask holds at the front or nowhere.
 
-        PyTorch looks at no index where nothing is selected; what replaces the node may.
+        Sizes that no fact ties are chosen freely, and some of them must be equal. PyTorch looks at no index where
+        nothing is selected; what replaces the node may. (A mask may be the negation of the one that is given.)
         """
-        masks = [i.name for i in self.cut.inputs if _kind(i) == "b"]
-        try:
-            self.before.run({**base.feeds, **{name: np.ones_like(base.feeds[name]) for name in masks}})
-        except ReferenceRefusal as refusal:
-            return refusal.index_range is not None
-        return False
+        masks = [i.name for i in self.cut.inputs if _kind(i) == "b" and base.feeds[i.name].size]
+        if not masks or not self.unknowns:
+            return False
+
+        def runs(change: Callable[[Array], Array]) -> bool:
+            try:
+                self.before.run({**base.feeds, **{name: change(base.feeds[name]) for name in masks}})
+            except ReferenceRefusal:
+                return False
+            return True
+
+        if runs(np.ones_like) and runs(np.zeros_like):
+            return False
+        some = any(base.feeds[name].any() for name in masks)
+        return not (some and runs(lambda mask: np.sort(mask, axis=None).reshape(mask.shape)))
 
     def with_variants(self, base: InputSet, few: bool) -> Iterator[tuple[dict[str, Array], Array]]:
         """The set and its variants, as far as the side before runs them, with its result."""

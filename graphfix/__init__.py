@@ -1,6 +1,7 @@
 """Replace index writes in ONNX models by portable standard operators, and confirm the result.
 
-``graphfix.fix(model_or_path, output)`` does what the command ``graphfix IN OUT`` does. The heavy modules (onnx,
+``graphfix.fix(model_or_path, output)`` does what the command ``graphfix IN OUT`` does, and
+``graphfix.verify(reference, candidate)`` what ``graphfix verify REFERENCE CANDIDATE`` does. The heavy modules (onnx,
 onnxruntime) are imported when a function is first used, so that ``import graphfix`` costs next to nothing.
 """
 
@@ -18,6 +19,7 @@ from graphfix.errors import (
 )
 
 if TYPE_CHECKING:
+    from graphfix import verify
     from graphfix.api import FixResult, fix, load_passes
 
     __version__: str
@@ -33,6 +35,7 @@ __all__ = [
     "__version__",
     "fix",
     "load_passes",
+    "verify",
 ]
 
 _LAZY = ("FixResult", "fix", "load_passes")
@@ -43,6 +46,10 @@ def __getattr__(name: str) -> Any:
         from graphfix import api
 
         return getattr(api, name)
+    if name == "verify":
+        import importlib
+
+        return importlib.import_module("graphfix.verify")  # can be called: see there
     if name == "__version__":
         from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""The public functions: ``fix`` and ``load_passes``. Nothing here prints; what happened is in the report."""
+"""The public functions: ``fix``, ``verify``, ``load_passes``. Nothing here prints; what happened is in the report."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from graphfix.errors import NotConfirmedError, UsageError
-from graphfix.user_inputs import check_sets, check_shapes, model_inputs, suggest
+from graphfix.errors import InputError, NotConfirmedError, UsageError
+from graphfix.user_inputs import check_ranges, check_sets, check_shapes, model_inputs, suggest
 
 if TYPE_CHECKING:
     import onnx
 
     from graphfix.pipeline import Event
-    from graphfix.report import Report
+    from graphfix.report import Report, Verification
     from graphfix.user_inputs import Arrays
 
 ENTRY_POINTS = "graphfix.passes"
@@ -53,6 +53,10 @@ def fix(
     strict: bool = False,
     repair: str | Iterable[str] = (),
     keep_failed: str | os.PathLike[str] | None = None,
+    input_ranges: Mapping[str, Sequence[float]] | None = None,
+    seed: int = 0,
+    custom_ops: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+    memory_limit: int | None = None,
     progress: Callable[[Event], None] | None = None,
 ) -> FixResult:
     """Replace what engines refuse in a model by standard operators, confirm the result and write it.
@@ -68,6 +72,9 @@ def fix(
     rewrite may make. ``repair`` names exporters' faults to repair where the model runs with them, so that its results
     change: "lost-accumulate", "mask-alignment", "mask-column", "reshape-broadcast" (see `graphfix explain GF301` and
     on), or "all".
+    ``input_ranges`` limits the values of generated inputs: ``(low, high)``, both allowed; ``seed`` draws other values.
+    ``custom_ops`` are libraries of custom operators for ONNX Runtime. ``memory_limit`` is how many bytes a run of the
+    check may take.
     ``verify`` says how to confirm the result: "rewrites" checks every rewrite alone against what it replaced, "model"
     runs the whole model and compares its outputs with the input model's, "all" does both, "none" neither.
     ``keep_failed`` is where a model that is not confirmed is written, for study.
@@ -87,7 +94,8 @@ def fix(
     if both is not None and repair != "all":
         raise UsageError(f"{both} is to be skipped and to be repaired: leave out one of the two")
     _check_opset(opset)
-    _check_numbers(rtol=rtol, atol=atol, budget=budget)
+    _check_numbers(rtol=rtol, atol=atol, budget=budget, seed=seed, memory_limit=memory_limit)
+    libraries = custom_op_libraries(custom_ops)
     if verify not in ("all", "rewrites", "model", "none"):
         raise UsageError(f"verify is {verify!r}: choose 'all', 'rewrites', 'model' or 'none'")
     for target in (output, keep_failed):
@@ -115,6 +123,10 @@ def fix(
         budget=budget,
         strict=strict,
         repair=repairs,
+        input_ranges=check_ranges(input_ranges, declared),
+        seed=_whole(seed),
+        custom_ops=libraries,
+        memory_limit=memory_limit,
     )
     load_seconds = time.perf_counter() - start
     tell("load", f"read {source or 'the model'}: {len(loaded.model.graph.node)} nodes", 1, 1)
@@ -138,6 +150,67 @@ def fix(
         report.stages["save"] = time.perf_counter() - start
         tell("save", f"wrote {report.output}", 1, 1)
     return FixResult(model, report, ok=not any(left.asked or strict for left in report.left))
+
+
+def verify(
+    reference: str | os.PathLike[str] | bytes | onnx.ModelProto | None,
+    candidate: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    *,
+    inputs: str | os.PathLike[str] | Arrays | Sequence[Arrays] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_ranges: Mapping[str, Sequence[float]] | None = None,
+    seed: int = 0,
+    rtol: float | None = None,
+    atol: float | None = None,
+    custom_ops: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+    expected: str | os.PathLike[str] | Arrays | Sequence[Arrays] | None = None,
+    layers: bool = False,
+    memory_limit: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Verification:
+    """Compare any two models: run both on the same inputs and compare every output.
+
+    The models are paths, bytes of files, or ModelProtos (which are not changed). Inputs and outputs are paired by name,
+    and those whose names differ by their order; ``notes`` of the result say so. ``inputs`` and ``input_shapes`` are as
+    for `fix`, by the reference's names. ``input_ranges`` limits generated values: ``(low, high)``, both allowed.
+    ``seed`` draws other values. ``rtol`` and ``atol`` replace the tolerances of the output's dtype and depth.
+    ``custom_ops`` are libraries of custom operators for ONNX Runtime, which both models may use.
+
+    With ``expected``, outputs that were recorded take the place of the reference, which must be None: a dict of arrays
+    by output name, a list of them, or an ``.npz`` file with arrays ``<output>``, or ``<set>/out/<output>`` for several
+    sets. The file may hold the inputs too (``<set>/in/<input>``); else give ``inputs``, as many sets.
+
+    ``layers`` compares the intermediate tensors that both models have by name, too. ``memory_limit`` is how many bytes
+    a run may take. ``progress`` is called with the runs done and all runs.
+
+    The result's ``agrees`` says whether the models agree. Raises InputError for files that cannot be read, and
+    UsageError for options that make no sense and for models whose inputs or outputs cannot be paired.
+    """
+    from graphfix.verify import VerifyOptions
+    from graphfix.verify.models import compare_models, compare_recorded
+
+    _check_numbers(rtol=rtol, atol=atol, seed=seed, memory_limit=memory_limit)
+    options = VerifyOptions(
+        rtol=rtol, atol=atol, seed=_whole(seed), custom_ops=custom_op_libraries(custom_ops), memory_limit=memory_limit
+    )
+    if expected is None:
+        if reference is None:
+            raise UsageError("there is nothing to compare with: give a reference model or expected outputs")
+        return compare_models(
+            reference,
+            candidate,
+            options,
+            inputs=inputs,
+            input_shapes=input_shapes,
+            input_ranges=input_ranges,
+            layers=layers,
+            progress=progress,
+        )
+    given = {"a reference model": reference, "input shapes": input_shapes, "input ranges": input_ranges}
+    needless = next((what for what, value in given.items() if value), "layers" if layers else None)
+    if needless is not None:
+        raise UsageError(f"recorded outputs take the place of the reference: {needless} cannot be used with them")
+    return compare_recorded(expected, candidate, options, inputs=inputs, progress=progress)
 
 
 def load_passes() -> tuple[type[Any], ...]:
@@ -204,6 +277,35 @@ def _repair_names(given: str | Iterable[str]) -> tuple[str, ...]:
             raise UsageError(f"repair: there is no repair {name!r}; {near}")
         found.append(known.name)
     return tuple(dict.fromkeys(found))
+
+
+def custom_op_libraries(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """Absolute paths of libraries of custom operators.
+
+    Raises InputError for one that is not there or that ONNX Runtime does not load.
+    """
+    paths = [os.fspath(p) for p in ([given] if isinstance(given, (str, os.PathLike)) else given)]
+    if not paths:
+        return ()
+    import onnxruntime
+
+    from graphfix.reference.ort import refusal_of
+
+    for path in paths:
+        if not os.path.isfile(path):
+            raise InputError(f"{path}: no such file; give the shared library of the custom operators")
+        try:
+            onnxruntime.SessionOptions().register_custom_ops_library(os.path.abspath(path))
+        except Exception as error:
+            reason = refusal_of(error)
+            raise InputError(f"{path}: does not load as a library of custom operators: {reason}") from error
+    return tuple(os.path.abspath(path) for path in paths)
+
+
+def _whole(seed: Any) -> int:
+    if seed != int(seed):
+        raise UsageError(f"seed is {seed!r}: give a whole number")
+    return int(seed)
 
 
 def _check_opset(opset: Any) -> None:

@@ -30,6 +30,7 @@ Examples:
   graphfix model.onnx model.onnx --opset 11     in place, for an old engine
   graphfix model.onnx fixed.onnx --input-shape image:1,3,224,224
   graphfix model.onnx fixed.onnx --inputs real.npz --report report.json
+  graphfix verify model.onnx other.onnx         compare any two models
   graphfix passes                               list the passes
   graphfix explain aten-index-put               what a pass does, and why
 
@@ -88,6 +89,38 @@ class NamedShape(click.ParamType):
         return name, tuple(int(part) for part in parts)
 
 
+class NamedRange(click.ParamType):
+    """NAME:LO:HI, both ends inclusive. The name may hold colons."""
+
+    name = "range"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[float, float]]:
+        if isinstance(value, tuple):
+            return value
+        match = re.fullmatch(r"(.+):([^:]+):([^:]+)", value)
+        try:
+            name, low, high = match[1], _number(match[2]), _number(match[3])  # type: ignore[index]
+        except (TypeError, ValueError):
+            self.fail(f"{value!r} does not have the form NAME:LO:HI", param, ctx)
+        return name, (low, high)
+
+
+def _number(text: str) -> float:
+    """An int when it is written as one."""
+    return int(text) if re.fullmatch(r"\s*[-+]?\d+\s*", text) else float(text)
+
+
+def once(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The values of an option that is given once for every name."""
+    names = [name for name, _ in pairs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise click.UsageError(f"{option} is given twice for {twice!r}")
+    return dict(pairs)
+
+
 @click.command(
     "graphfix", epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
@@ -112,6 +145,22 @@ class NamedShape(click.ParamType):
     help="Check with this shape, as in image:1,3,224,224. May be repeated.",
 )
 @click.option("--inputs", metavar="FILE.npz", help="Check with these inputs: arrays <input> or <set>/<input>.")
+@click.option(
+    "--input-range",
+    "input_ranges",
+    type=NamedRange(),
+    multiple=True,
+    metavar="NAME:LO:HI",
+    help="Check with values from LO to HI, both included, as in tokens:0:29999. May be repeated.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Check with other random values.")
+@click.option(
+    "--custom-ops",
+    multiple=True,
+    metavar="LIB.so",
+    help="Library of custom operators for ONNX Runtime, to check with. May be repeated.",
+)
+@click.option("--memory-limit", type=Bytes(), metavar="BYTES", help="Most memory that a run of the check may take.")
 @click.option("--rtol", type=float, metavar="X", help="Relative tolerance of the check.")
 @click.option("--atol", type=float, metavar="X", help="Absolute tolerance of the check.")
 @click.option("--no-simplify", is_flag=True, help="Do not run onnxsim on the result.")
@@ -135,14 +184,12 @@ def fix_command(**options: Any) -> int:
     """Replace index writes that engines refuse in the ONNX model IN (ATen nodes of PyTorch exports and the like) by
     standard operators, confirm that the result gives the same answers, and write it to OUT.
 
-    OUT may be IN: it is replaced whole or not at all. A model called passes or explain is ./passes or ./explain.
+    OUT may be IN: it is replaced whole or not at all. A model called passes, explain or verify is ./passes and so on.
     """
     if options["quiet"] and options["verbose"]:
         raise click.UsageError("--quiet and --verbose exclude each other")
-    names = [name for name, _ in options["input_shapes"]]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise click.UsageError(f"--input-shape is given twice for {twice!r}")
+    options["input_shapes"] = once("--input-shape", options["input_shapes"])
+    options["input_ranges"] = once("--input-range", options["input_ranges"])
     return _Run(**options).run()
 
 
@@ -186,7 +233,11 @@ def run(arguments: Sequence[str]) -> int:
     arguments = list(arguments)
     command: click.Command = fix_command
     name = "graphfix"
-    if arguments and arguments[0] in COMMANDS:
+    if arguments and arguments[0] == "verify":
+        from graphfix.cli_verify import verify_command
+
+        command, name, arguments = verify_command, "graphfix verify", arguments[1:]
+    elif arguments and arguments[0] in COMMANDS:
         command, name = COMMANDS[arguments[0]], f"graphfix {arguments[0]}"
         arguments = arguments[1:]
     elif not arguments:
@@ -268,7 +319,7 @@ class _Run:
                 only=options["only"],
                 skip=options["skip"],
                 opset=options["opset"],
-                input_shapes=dict(options["input_shapes"]),
+                input_shapes=options["input_shapes"],
                 inputs=options["inputs"],
                 rtol=options["rtol"],
                 atol=options["atol"],
@@ -277,6 +328,10 @@ class _Run:
                 budget=options["budget"],
                 strict=options["strict"],
                 repair=options["repair"],
+                input_ranges=options["input_ranges"],
+                seed=options["seed"],
+                custom_ops=options["custom_ops"],
+                memory_limit=options["memory_limit"],
                 keep_failed=options["keep_failed"],
                 progress=progress,
             )

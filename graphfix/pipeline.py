@@ -56,6 +56,10 @@ class Options:
     budget: int | None = None
     strict: bool = False
     repair: tuple[str, ...] = ()
+    input_ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+    seed: int = 0
+    custom_ops: tuple[str, ...] = ()
+    memory_limit: int | None = None
 
 
 def run(
@@ -445,6 +449,10 @@ class _Run:
             rtol=self.options.rtol,
             atol=self.options.atol,
             against=self.against,
+            input_ranges=self.options.input_ranges,
+            seed=self.options.seed,
+            custom_ops=self.options.custom_ops,
+            memory_limit=self.options.memory_limit,
         )
 
         def count(done: int, total: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,6 +68,37 @@ def check_shapes(
     return shapes
 
 
+def check_ranges(
+    given: Mapping[str, Sequence[float]] | None, known: Mapping[str, ModelInput]
+) -> dict[str, tuple[float, float]]:
+    """Ranges ``(low, high)`` by input name; both ends are allowed values.
+
+    Raises UsageError for an unknown input, and for a range that is none or that the input's dtype cannot hold.
+    """
+    import numpy as np
+
+    ranges = {}
+    for name, pair in (given or {}).items():
+        at = f"input range of {name!r}"
+        if name not in known:
+            raise UsageError(f"{at}: the model has no such input; {suggest(name, known)}")
+        ends = tuple(pair)
+        numbers = all(isinstance(end, (int, float)) and not isinstance(end, bool) for end in ends)
+        if len(ends) != 2 or not numbers or not all(math.isfinite(end) for end in ends) or ends[0] > ends[1]:
+            raise UsageError(f"{at}: {pair!r} is no range; give two numbers, the lower first")
+        low, high = ends
+        dtype = known[name].dtype
+        if dtype is None or dtype.kind in "OSU":
+            raise UsageError(f"{at}: the input holds no numbers; give it with inputs")
+        if dtype.kind in "biu":
+            least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            if low != int(low) or high != int(high) or low < least or high > most:
+                raise UsageError(f"{at}: {dtype} takes whole numbers from {least} to {most}")
+            low, high = int(low), int(high)
+        ranges[name] = (low, high)
+    return ranges
+
+
 def check_sets(
     given: str | os.PathLike[str] | Arrays | Sequence[Arrays] | None, known: Mapping[str, ModelInput]
 ) -> list[dict[str, np.ndarray]] | None:
@@ -100,6 +132,58 @@ def check_sets(
         if missing:
             raise UsageError(f"{at}: lacks the input {missing[0]!r}; {_wanted(known)}")
     return list(sets.values())
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Outputs that were recorded, a dict a set by the model's output names.
+
+    ``inputs`` are the input sets that the same file held, None when it held none. ``notes`` say what was not plain.
+    """
+
+    outputs: list[dict[str, np.ndarray]]
+    inputs: dict[str, dict[str, np.ndarray]] | None
+    notes: list[str]
+
+
+def check_recorded(
+    given: str | os.PathLike[str] | Arrays | Sequence[Arrays], known: Mapping[str, np.dtype[Any] | None]
+) -> Recorded:
+    """Recorded outputs from a dict, a list of dicts or an ``.npz`` file, for a model with the ``known`` outputs.
+
+    A file holds arrays named ``<output>`` for one set, or ``<set>/out/<output>`` or ``<set>/<output>`` for several;
+    ``<set>/in/<input>`` are inputs beside them. Names that the model does not have are taken in their order when there
+    are as many as outputs. Raises InputError for a file that cannot be read, UsageError for outputs that do not fit.
+    """
+    import numpy as np
+
+    where, inputs = "expected", None
+    if isinstance(given, (str, os.PathLike)):
+        where = os.fspath(given)
+        sets, inputs = _group_recorded(_read_npz(Path(given)), known)
+    elif isinstance(given, Mapping):
+        sets = {"": dict(given)}
+    else:
+        sets = {str(number): dict(arrays) for number, arrays in enumerate(given)}
+    if not sets or not all(sets.values()):
+        raise UsageError(f"{where}: holds no recorded outputs; the model's outputs are {', '.join(known)}")
+    notes: dict[str, None] = {}
+    found = []
+    for number, arrays in sets.items():
+        at = f"{where}, set {number}" if number else where
+        names = {name: name for name in arrays}
+        strange = [name for name in arrays if name not in known]
+        if strange:
+            if len(arrays) != len(known):
+                raise UsageError(f"{at}: the model has no output {strange[0]!r}; {suggest(strange[0], known)}")
+            names = dict(zip(arrays, known, strict=True))
+            told = ", ".join(f"{one} for {other}" for one, other in names.items())
+            notes[f"the recorded outputs were taken in their order, as their names are others: {told}"] = None
+        missing = [name for name in known if name not in names.values()]
+        if missing:
+            notes[f"not compared, as they were not recorded: {', '.join(missing)}"] = None
+        found.append({names[name]: _viewed(np.asarray(array), known[names[name]]) for name, array in arrays.items()})
+    return Recorded(found, inputs, list(notes))
 
 
 def suggest(text: str, known: Iterable[str]) -> str:
@@ -139,6 +223,13 @@ def _as_dtype(array: np.ndarray, dtype: np.dtype[Any] | None, at: str) -> np.nda
     raise UsageError(f"{at} is {array.dtype}, but the model takes {dtype}; convert it")
 
 
+def _viewed(array: np.ndarray, dtype: np.dtype[Any] | None) -> np.ndarray:
+    """The array under the dtype that the file format lost; as it is when it has one."""
+    if dtype is None or array.dtype.kind != "V" or array.dtype.itemsize != dtype.itemsize:
+        return array
+    return array.view(dtype)
+
+
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
     import numpy as np
 
@@ -168,4 +259,32 @@ def _group(arrays: Mapping[str, np.ndarray], known: Mapping[str, ModelInput], wh
         sets.setdefault(number, {})[name] = array
     if "" in sets and len(sets) > 1:
         raise UsageError(f"{where}: mixes arrays named '<input>' and '<set>/<input>'; use one of the two")
+    return _in_order(sets)
+
+
+def _group_recorded(
+    arrays: Mapping[str, np.ndarray], known: Iterable[str]
+) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, dict[str, np.ndarray]] | None]:
+    """The recorded outputs of a file by set, and the inputs beside them."""
+    names = set(known)
+    outputs: dict[str, dict[str, np.ndarray]] = {}
+    inputs: dict[str, dict[str, np.ndarray]] = {}
+    for key, array in arrays.items():
+        number, _, rest = key.partition("/")
+        side, _, name = rest.partition("/")
+        if key in names:
+            outputs.setdefault("", {})[key] = array
+        elif side == "in" and name:
+            inputs.setdefault(number, {})[name] = array
+        elif side == "out" and name:
+            outputs.setdefault(number, {})[name] = array
+        elif rest in names:
+            outputs.setdefault(number, {})[rest] = array
+        else:
+            outputs.setdefault("", {})[key] = array
+    return _in_order(outputs), _in_order(inputs) if inputs else None
+
+
+def _in_order(sets: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The sets by number, then the others by name."""
     return dict(sorted(sets.items(), key=lambda item: (len(item[0]), item[0]) if item[0].isdigit() else (99, item[0])))

@@ -229,6 +229,7 @@ def test_options_arrive(engine: FakeEngine, models: Path, capfd) -> None:
     arguments = ["--only", "GF101", "--skip", "ATEN-INDEX-PUT", "--opset", "13", "--input-shape", "x:2, 3,8"]
     arguments += ["--rtol", "0.5", "--atol", "0", "--no-simplify", "--verify", "none", "--budget", "1.5M", "--strict"]
     arguments += ["--inputs", str(models / "mask_rows.npz"), "--repair", "gf302", "--repair", "Lost-Accumulate"]
+    arguments += ["--input-range", "x:-1:2.5", "--seed", "7", "--memory-limit", "2G"]
     assert run(models / "mask_rows.onnx", models / "out.onnx", *arguments) == 0
     options = vars(engine.options)
     sets = options.pop("inputs")
@@ -244,6 +245,10 @@ def test_options_arrive(engine: FakeEngine, models: Path, capfd) -> None:
         "budget": 3 << 19,
         "strict": True,
         "repair": ("repair-mask-alignment", "repair-lost-accumulate"),
+        "input_ranges": {"x": (-1, 2.5)},
+        "seed": 7,
+        "custom_ops": (),
+        "memory_limit": 2 << 30,
     }
     assert [{name: array.shape for name, array in arrays.items()} for arrays in sets] == [
         {"x": (2, 6, 8), "padding": (2, 6)},
@@ -264,6 +269,19 @@ def test_budget(text: str, size: int) -> None:
 )
 def test_input_shape(text: str, shape: tuple[str, tuple[int, ...]]) -> None:
     assert cli.NamedShape().convert(text, None, None) == shape
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("x:1:2", ("x", (1, 2))), ("a:0:-3:.5", ("a:0", (-3, 0.5))), ("n:-1:-1", ("n", (-1, -1)))]
+)
+def test_input_range(text: str, found: tuple[str, tuple[float, float]]) -> None:
+    assert cli.NamedRange().convert(text, None, None) == found
+
+
+@pytest.mark.parametrize("text", ["x", "x:1", ":1:2", "x:1:", "x:a:b"])
+def test_input_range_of_another_form(models: Path, text: str, capfd) -> None:
+    assert run(models / "mask_rows.onnx", models / "out.onnx", "--input-range", text) == 2
+    assert "does not have the form NAME:LO:HI" in error_line(capfd)
 
 
 # -------------------------------------------------------------------------------------------------------- the report

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
+from realistic_models import MODELS, build
 
 from graphfix.errors import UsageError
 from graphfix.reference import ReferenceSession
 from graphfix.verify import sizes as sizing
-from graphfix.verify.inputs import InputSearch, floats, integers, mask
+from graphfix.verify.empty import takes_empty
+from graphfix.verify.inputs import InputSearch, floats, integers, mask, within
+from graphfix.verify.roles import usual_range
 from graphfix.verify.uses import Use, Uses
 
 NO = "no = Constant<value = bool {0}>()"
@@ -19,8 +22,8 @@ def model(text, opset=13):
     return parser.parse_model(f'<ir_version: 8, opset_import: ["": {opset}, "org.pytorch.aten": 1]> {text}')
 
 
-def search(m, **options):
-    return InputSearch(ReferenceSession(m), m, **options)
+def search(m, *, special=False, empty=False, **options):
+    return InputSearch(ReferenceSession(m), m, special=special, empty=empty, **options)
 
 
 def put(output, data, *indices, values="v"):
@@ -67,6 +70,22 @@ def test_masks_and_floats():
         ("y = GatherND(x, i)", (-4, 4)),
         ("y = Slice(x, zero, i, zero)", (0, 7)),
         ("y = Expand(two, i)", (1, 4)),
+        ("j = Div(i, two) y = Gather(x, j)", (-12, 11)),
+        ("j = CumSum(i, zero) y = Gather(x, j)", (0, 2)),
+        ("j = ReduceSum(i, zero) y = Gather(big, j)", (0, 10)),
+        ("j = Add(i, hidden) y = Gather(x, j)", (-6, 3)),
+        ("y = Div(two, i)", (1, 9)),
+        ("y = TopK<axis = 1>(x, i)", (1, 5)),
+        ("y = LSTM(x, v, v, v, i)", (1, 7)),
+        ("y = ReverseSequence<time_axis = 1>(x, i)", (1, 5)),
+        ("y = NonMaxSuppression(x, x, i)", (1, 6)),
+        ("y = RoiAlign(x, v, i)", (0, 6)),
+        # Compared with a counter, with one of a dim that is read from a shape, and with a constant.
+        ("r = Range(two, four, two) e = Unsqueeze(i, zero) y = Less(r, e)", (1, 5)),
+        ("r = Range(two, four, two) y = Equal(i, r)", (0, 4)),
+        ("s = Shape(x) n = Gather(s, one) r = Range(two, n, two) y = GreaterOrEqual(i, r)", (1, 5)),
+        ("s = Shape(x) n = Gather(s, one) y = Less(i, n)", (1, 5)),
+        ("y = Equal(i, two)", (1, 4)),
         ('y = org.pytorch.aten.ATen<operator = "index_fill", dim = 1>(x, i, two)', (-4, 4)),
         ('y = org.pytorch.aten.ATen<operator = "gather", dim = 0>(x, i)', (0, 6)),
         (f"{NO} " + put("y", "x", "zero", "i"), (-4, 4)),
@@ -78,9 +97,10 @@ def test_masks_and_floats():
 def test_uses_limit_inputs(body, limits):
     m = model(f"""g(float[6, 4] x, int64[K] i) => (float y) {{
         two = Constant<value = int64 {{2}}>() zero = Constant<value = int64[1] {{0}}>()
+        one = Constant<value = int64 {{1}}>() four = Constant<value = int64 {{4}}>() hidden = Neg(i)
         minus = Constant<value = int64[1] {{-1}}>() v = Identity(two) {body} }}""")
     uses = Uses(m.graph).of("i", {})
-    found = [use.limits({"x": (6, 4)}) for use in uses]
+    found = [use.limits({"x": (6, 4), "big": (333,)}) for use in uses]
     assert found == ([limits] if limits is not None else [])
 
 
@@ -106,6 +126,77 @@ def test_sources():
     uses = Uses(m.graph)
     assert uses.sources("j", ["x", "i", "b"]) == ["i"]
     assert uses.sources("y", ["x", "i", "b"]) == ["b", "x", "i"]  # by distance, then by the order of inputs
+
+
+@pytest.mark.parametrize(
+    ("body", "free"),
+    [
+        ("y = Neg(i)", True),
+        ("f = Cast<to = 1>(i) y = Softmax(f)", True),
+        ("e = Equal(i, i) y = Where(e, i, i)", True),
+        ("s = Shape(i) y = Expand(x, s)", True),
+        ("f = Cast<to = 1>(i) g = Exp(f) h = Cast<to = 7>(g) y = Gather(x, h)", False),
+        ("n = Neg(i) y = Range(n, n, n)", False),
+        ("y = Div(x, i)", False),
+        ("y = my.Op(i)", False),
+        ("e = Equal(i, i) y = If(e) <then_branch = t () => (float r) { r = Neg(x) },"
+         " else_branch = e () => (float q) { q = Abs(x) }>", False),
+    ],
+)  # fmt: skip
+def test_integers_that_decide_nothing(body, free):
+    m = parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 13, "my": 1]> g(float[6] x, int64[K] i) => (float y) {{ {body} }}'
+    )
+    assert Uses(m.graph).is_free("i") is free
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "limits"),
+    [
+        ("attention_mask", "i", (0, 2)),
+        ("src_key_padding_mask", "f", (0, 2)),
+        ("token_type_ids", "i", (0, 2)),
+        ("segment_ids", "u", (0, 2)),
+        ("input_lengths", "i", (1, 8)),
+        ("x_len", "i", (1, 8)),
+        ("seq_len", "i", (1, 8)),
+        ("position_ids", "i", (0, 7)),
+        ("model.pos", "i", (0, 7)),
+        ("labels", "i", (0, 2)),
+        ("input_ids", "i", (0, 9)),
+        ("lengths", "f", None),
+        ("image", "i", None),
+        ("silence", "i", None),
+        ("composite", "i", None),
+    ],
+)
+def test_usual_names(name, kind, limits):
+    assert usual_range(name, kind, {name: (3,), "x": (3, 7, 2), "z": (2, 9)}) == limits
+
+
+# --- realistic models
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_input_of_a_realistic_model_is_refused(name):
+    m = build(name)
+    for seed in range(3):
+        s = search(m, seed=seed)
+        assert len(list(s)) == 4 and s.refusals == 0 and s.refused == {}
+
+
+def test_what_masks_lengths_and_positions_hold():
+    for name, entry, low, high in [
+        ("bert", "attention_mask", 0, 1),
+        ("bert", "token_type_ids", -2, 1),
+        ("last_token", "attention_mask", 0, 1),
+        ("lengths_mask", "feature_lengths", 1, 24),
+        ("lstm_lengths", "lengths", 1, 24),
+        ("vits", "input_lengths", 1, 24),
+    ]:
+        values = np.concatenate([s.feeds[entry].reshape(-1) for s in search(build(name))])
+        assert low <= values.min() and values.max() <= high
+        assert len(set(values.tolist())) > 1
 
 
 # --- sizes
@@ -213,6 +304,99 @@ def test_lengths_that_fit_by_luck():
         c = Slice(x, k, big, zero) d = Reshape(c, three) y = Add(b, d) }""")
     found = list(search(m))
     assert len(found) == 4 and all(s.feeds["n"].tolist() == [2] and s.feeds["k"].tolist() == [5] for s in found)
+
+
+def test_sizes_of_one_stand_beside_others():
+    made = [tuple(m.values()) for m in sizing.assignments(["A", "B", "C"], {}, [])][:4]
+    for axis in range(3):
+        assert any(sizes[axis] == 1 < max(sizes) for sizes in made)
+        assert any(sizes[axis] > 10 for sizes in made)
+
+
+def test_a_size_of_zero_is_tried_and_left_where_it_is_refused():
+    m = model(
+        "g(float[B, T] x) => (float[B] y) { a = Constant<value = int64[1] {1}>() y = ReduceSum<keepdims = 0>(x, a) }"
+    )
+    found = list(search(m, empty=True))
+    assert {s.feeds["x"].shape for s in found if s.feeds["x"].size == 0} == {(0, 5), (3, 0)}
+    refuses = model("g(float[B, T] x, int64[K] i) => (float[K, T] y) { y = Gather(x, i) }")
+    s = search(refuses, empty=True)
+    shapes = {(f.feeds["x"].shape, f.feeds["i"].shape) for f in s if 0 in f.feeds["x"].shape + f.feeds["i"].shape}
+    assert shapes == {((3, 0), (4,)), ((3, 5), (0,))} and s.refusals == 0 and not s.refused
+
+
+def test_dims_of_one_size_are_zero_together():
+    # The mask selects rows: a mask of another length is refused, but for one that broadcasts.
+    m = model("""g(float[B, 3] x, bool[D] m) => (float[B, 3] y, float[B, 3] w) { n = NonZero(m) t = Transpose(n)
+        g = GatherND(x, t) y = ScatterND(x, t, g) s = Cast<to = 1>(m) o = Constant<value = int64[1] {1}>()
+        u = Unsqueeze(s, o) w = Add(x, u) }""")
+    shapes = {(s.feeds["x"].shape[0], s.feeds["m"].shape[0]) for s in search(m, empty=True)}
+    assert (0, 0) in shapes and not {(b, d) for b, d in shapes if d == 0 < b}
+
+
+def test_no_nan_where_a_scatter_takes_the_largest():
+    m = model(
+        """g(float[N, 3] x, int64[K, 3] i, float[K, 3] u) => (float[N, 3] y) {
+        y = ScatterElements<axis = 0, reduction = "max">(x, i, u) }""",
+        18,
+    )
+    (special,) = [s for s in search(m, special=True) if s.special]
+    assert special.special == "infinities" and not np.isnan(special.feeds["u"]).any()
+
+
+def test_a_size_of_zero_is_not_tried_where_it_may_end_the_process():
+    assert not takes_empty(build("lstm_lengths")) and takes_empty(build("bert"))
+    assert all(0 not in s.feeds["x"].shape for s in search(build("lstm_lengths"), empty=True))
+    divides = model("""g(float[B, T] x) => (int64[2] y) { s = Shape(x) i = Constant<value = int64 {0}>()
+        n = Gather(s, i) y = Div(s, n) }""")
+    assert all(0 not in s.feeds["x"].shape for s in search(divides, empty=True))
+
+
+def test_one_set_holds_nan_and_infinities():
+    m = model(
+        "g(float[B, 3] x, int64[B] i, float[1] z) => (float[B, 3] y) { f = Cast<to = 1>(i) w = Mul(x, z) y = Exp(w) }"
+    )
+    *plain, special = search(m, special=True)
+    assert all(np.isfinite(s.feeds["x"]).all() and not s.special for s in plain)
+    assert special.special and special.describe().endswith("with NaN and infinities")
+    values = special.feeds["x"]
+    assert np.isnan(values).any() or np.isinf(values).any()
+    assert any(np.array_equal(special.feeds["i"], s.feeds["i"]) for s in plain)
+    scales = model("g(float[2] x, float[3, 4] roi) => (float[2] y) { y = Neg(x) z = Neg(roi) }")
+    assert list(search(scales, special=True, ranges={"x": (0, 1)}))[-1].feeds["x"].max() <= 1
+    assert not any(s.special for s in search(model("g(int64[B] i) => (int64[B] y) { y = Neg(i) }"), special=True))
+
+
+def test_integers_that_decide_nothing_take_the_whole_range():
+    for dtype in (np.int64, np.int8, np.uint8):
+        name = np.dtype(dtype).name
+        found = list(search(model(f"g({name}[40] x) => ({name}[40] y) {{ y = Identity(x) }}")))
+        values = np.concatenate([s.feeds["x"] for s in found])
+        assert values.min() == np.iinfo(dtype).min and values.max() == np.iinfo(dtype).max
+
+
+def test_values_next_to_a_constant_that_they_are_compared_with():
+    m = model("g(int64[50] i) => (bool[50] y) { c = Constant<value = int64 {16000}>() y = Equal(i, c) }")
+    for s in search(m):
+        assert s.outputs["y"].any() and not s.outputs["y"].all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint8, np.bool_])
+def test_ranges_hold_both_ends(dtype):
+    low, high = (0, 1) if dtype is np.bool_ else (3, 6)
+    for flavour in range(4):
+        values = within(np.random.default_rng(flavour), (200,), flavour, np.dtype(dtype), low, high)
+        assert values.dtype == dtype and values.min() >= low and values.max() <= high
+    values = within(np.random.default_rng(0), (200,), 2, np.dtype(dtype), low, high)
+    assert values.min() == low and values.max() == high
+
+
+def test_a_model_that_does_not_load_is_not_tried_again():
+    m = model("g(float[N] x) => (float[N] y) { n = NonZero(x) s = Softmax(n) y = Cast<to = 1>(s) }")
+    from graphfix.reference import ReferenceRefusal
+
+    with pytest.raises(ReferenceRefusal):
+        list(search(m))
 
 
 def test_input_shapes_are_used():

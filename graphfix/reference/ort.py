@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +30,30 @@ _SUFFIX = "/graphfix_float32"
 class OrtModel:
     """A model of standard operators as an inference session on the CPU.
 
-    Outputs of the graph may lack their type. External data is read from ``base_dir``. Raises ReferenceRefusal, with
-    ONNX Runtime's message in one line, when the model does not load or run.
+    Outputs of the graph may lack their type. External data is read from ``base_dir``. ``custom_ops`` are paths of
+    libraries of custom operators. Raises ReferenceRefusal, with ONNX Runtime's message in one line, when the model does
+    not load or run.
 
     bfloat16 cannot cross into NumPy: such inputs and outputs travel as float32, which holds every bfloat16 exactly.
     """
 
-    def __init__(self, model: onnx.ModelProto, *, base_dir: Path | None = None, optimise: bool = False) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        *,
+        base_dir: Path | None = None,
+        optimise: bool = False,
+        custom_ops: Sequence[str] = (),
+    ) -> None:
         self._narrow_inputs = {i.name for i in model.graph.input if _elem_type(i) == _BFLOAT16}
         self._narrow_outputs: set[str] = set()
         if self._narrow_inputs:
             model = _with_wide_inputs(model, self._narrow_inputs)
-        self._session = _create(model, base_dir, optimise)
+        self._session = _create(model, base_dir, optimise, custom_ops)
         narrow = {o.name for o in self._session.get_outputs() if o.type == "tensor(bfloat16)"}
         if narrow:
             self._narrow_outputs = narrow
-            self._session = _create(_with_wide_outputs(model, narrow), base_dir, optimise)
+            self._session = _create(_with_wide_outputs(model, narrow), base_dir, optimise, custom_ops)
         self.outputs = [o.name.removesuffix(_SUFFIX) for o in self._session.get_outputs()]
 
     def run(self, feeds: Mapping[str, Value]) -> dict[str, Value]:
@@ -60,14 +68,14 @@ class OrtModel:
         try:
             results = self._session.run(None, ready)
         except Exception as error:
-            raise _refusal(error) from None
+            raise refusal_of(error) from None
         values = dict(zip(self.outputs, results, strict=True))
         for name in self._narrow_outputs:
             values[name] = values[name].astype(onnx.helper.tensor_dtype_to_np_dtype(_BFLOAT16))
         return values
 
 
-def _refusal(error: Exception) -> ReferenceRefusal:
+def refusal_of(error: Exception) -> ReferenceRefusal:
     """ONNX Runtime's message in one line, without its error code and source places, and what can be read from it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     message = lines[0] if lines else type(error).__name__
@@ -92,13 +100,18 @@ def known_operators() -> frozenset[tuple[str, str]] | None:
     return frozenset((schema.domain, schema.name) for schema in get_all_operator_schema())
 
 
-def _create(model: onnx.ModelProto, base_dir: Path | None, optimise: bool) -> Any:
+def _create(model: onnx.ModelProto, base_dir: Path | None, optimise: bool, custom_ops: Sequence[str]) -> Any:
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.log_severity_level = 4
     if not optimise:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for library in custom_ops:
+        options.register_custom_ops_library(library)
+    # Weights that stay as they are can stay in a mapped file: with this, a session of a 1 GB model takes no memory and
+    # no time. What is lost is some speed in later runs.
+    options.add_session_config_entry("session.disable_prepacking", "1")
     # A partitioned model has many sessions; idle threads of all of them must not spin.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if base_dir is not None:
@@ -111,7 +124,9 @@ def _create(model: onnx.ModelProto, base_dir: Path | None, optimise: bool) -> An
         except Exception as error:
             supported = _MAX_IR.search(str(error))
             if not supported or int(supported[1]) >= model.ir_version:
-                raise _refusal(error) from None
+                refusal = refusal_of(error)
+                refusal.loading = True
+                raise refusal from None
             model = _copy(model)
             model.ir_version = int(supported[1])
     raise ReferenceRefusal(f"ONNX Runtime does not load IR version {model.ir_version}")

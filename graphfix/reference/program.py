@@ -41,6 +41,7 @@ class Context:
     model: onnx.ModelProto
     base_dir: Path | None
     optimise: bool = False
+    custom_ops: tuple[str, ...] = ()
     scatters: bool = False
 
     @property
@@ -264,7 +265,8 @@ class Program:
         return [n for n in self._nodes if id(n) in seen and n.output[0] not in self._constants]
 
     def _check_known(self, node: onnx.NodeProto) -> None:
-        known = known_operators()
+        # A library's operators have no schema that ONNX Runtime would tell.
+        known = None if self.context.custom_ops else known_operators()
         functions = self.context.local_functions
         for inner in _with_inner(node):
             domain = "" if inner.domain == "ai.onnx" else inner.domain
@@ -346,7 +348,12 @@ class Segment(Step):
         key = tuple(_signature(value) for value in feeds.values())
         if key not in self._models:
             context = self._program.context
-            self._models[key] = OrtModel(self._build(feeds), base_dir=context.base_dir, optimise=context.optimise)
+            self._models[key] = OrtModel(
+                self._build(feeds),
+                base_dir=context.base_dir,
+                optimise=context.optimise,
+                custom_ops=context.custom_ops,
+            )
         values.update(self._models[key].run(feeds))
 
     def _build(self, feeds: Mapping[str, Value]) -> onnx.ModelProto:

@@ -13,6 +13,7 @@ class ReferenceRefusal(Exception):
     ``index_range``: the half-open range ``[low, high)`` that the tensor's values must lie in.
     ``node``: the name of the node at fault, where only that is known.
     ``needs_true``: how many values of the mask must be true.
+    ``loading``: the model, or a part of it, does not load: no other inputs will help.
     """
 
     def __init__(
@@ -24,6 +25,7 @@ class ReferenceRefusal(Exception):
         node: str = "",
         index_range: tuple[int, int] | None = None,
         needs_true: int | None = None,
+        loading: bool = False,
     ) -> None:
         super().__init__(" ".join(message.split()))
         self.argument = argument
@@ -31,6 +33,7 @@ class ReferenceRefusal(Exception):
         self.node = node
         self.index_range = index_range
         self.needs_true = needs_true
+        self.loading = loading
 
     def at(self, where: str, tensor: str = "") -> ReferenceRefusal:
         """The same refusal, with the place in front of the message."""
@@ -41,4 +44,5 @@ class ReferenceRefusal(Exception):
             node=self.node,
             index_range=self.index_range,
             needs_true=self.needs_true,
+            loading=self.loading,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import onnx
 
 from graphfix.graph import walk
 from graphfix.reference.bool_where import without_bool_where
+from graphfix.reference.memory import bounded
 from graphfix.reference.ort import OrtModel
 from graphfix.reference.program import Context, Program, holds_kernel, is_scatter
 from graphfix.reference.refusal import ReferenceRefusal
@@ -34,8 +35,9 @@ class ReferenceSession:
     """A model that can be run: the standard parts by ONNX Runtime, the rest by NumPy kernels.
 
     ONNX Runtime's optimisations stay off unless ``optimise`` is set, for a model that runs only when its constants
-    have been folded. ``model`` is not changed. External data is read from ``base_dir``. Raises ReferenceRefusal when
-    the model holds an operator that neither side has, or cannot be loaded.
+    have been folded. ``model`` is not changed. External data is read from ``base_dir``. ``custom_ops`` are paths of
+    libraries of custom operators for ONNX Runtime. A run that asks for more than ``memory_limit`` bytes is refused.
+    Raises ReferenceRefusal when the model holds an operator that neither side has, or cannot be loaded.
 
     With ``scatters`` ONNX's own scatters run in NumPy too, where the last of several writes to one place wins.
 
@@ -44,19 +46,27 @@ class ReferenceSession:
     """
 
     def __init__(
-        self, model: onnx.ModelProto, *, base_dir: Path | None = None, optimise: bool = False, scatters: bool = False
+        self,
+        model: onnx.ModelProto,
+        *,
+        base_dir: Path | None = None,
+        optimise: bool = False,
+        custom_ops: Sequence[str] = (),
+        memory_limit: int | None = None,
+        scatters: bool = False,
     ) -> None:
         self.inputs = graph_inputs(model.graph)
         self.outputs = [o.name for o in model.graph.output]
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._run: Callable[[Mapping[str, Array]], dict[str, Array]]
+        self._memory_limit = memory_limit
         model = without_bool_where(model)
         if uses_kernels(model) or (scatters and any(is_scatter(node) for _, node in walk(model))):
             model = _without_functions(model)
-            program = Program(model.graph, Context(model, base_dir, optimise, scatters))
+            program = Program(model.graph, Context(model, base_dir, optimise, tuple(custom_ops), scatters))
             self._run = lambda feeds: dict(zip(self.outputs, program.run(feeds, shapes=self.shapes), strict=True))
         else:
-            self._run = OrtModel(model, base_dir=base_dir, optimise=optimise).run
+            self._run = OrtModel(model, base_dir=base_dir, optimise=optimise, custom_ops=custom_ops).run
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """All graph outputs by name. ``feeds`` holds every input, in its dtype, rank and fixed dims.
@@ -68,7 +78,7 @@ class ReferenceSession:
         self.shapes = {name: value.shape for name, value in feeds.items() if not isinstance(value, list)}
         for problem in misfits(self.inputs, feeds):
             raise ReferenceRefusal(problem)
-        return self._run(feeds)
+        return bounded(self._run, self._memory_limit)(feeds)
 
 
 def uses_kernels(model: onnx.ModelProto) -> bool:

@@ -43,13 +43,43 @@ class Left:
 
 @dataclass(frozen=True)
 class OutputComparison:
-    """One graph output over all input sets: the largest absolute and relative difference seen."""
+    """One graph output over all input sets: the largest absolute and relative difference seen.
+
+    ``exact`` says that every value was equal (NaN to NaN, -0.0 to 0.0). ``max_ulp`` is the largest difference in
+    representable values of the dtype, ``differing`` how many of all compared ``elements`` were not equal, and
+    ``largest_at`` the index of the largest absolute difference (after the number of the element, in a sequence).
+    ``rtol`` and ``atol`` are the tolerance that was applied; they are zero for what must be equal. ``problem`` tells
+    what is beyond it, "" when nothing is.
+    """
 
     name: str
     dtype: str
     max_abs: float
     max_rel: float
     exact: bool
+    max_ulp: float = 0.0
+    differing: int = 0
+    elements: int = 0
+    largest_at: tuple[int, ...] | None = None
+    rtol: float = 0.0
+    atol: float = 0.0
+    problem: str = ""
+
+    @property
+    def share(self) -> float:
+        """The share of the elements that differ, from 0 to 1."""
+        return self.differing / self.elements if self.elements else float(not self.exact)
+
+
+@dataclass(frozen=True)
+class LayerComparison(OutputComparison):
+    """An intermediate tensor that both models have, made by ``operator`` in the reference.
+
+    ``first`` marks the first one beyond the tolerance.
+    """
+
+    operator: str = ""
+    first: bool = False
 
 
 @dataclass
@@ -73,6 +103,10 @@ class Verification:
     ``status`` is "confirmed", "failed", "not run" (``verify="none"``, or nothing changed). ``against`` is what the
     fixed model was compared with ("the input model", or "the input model as repaired"). ``sets`` holds one line a set:
     the shapes of its inputs. ``skipped`` holds input sets that the reference itself refused, with its message.
+    ``outputs`` compares what ran with ONNX Runtime's optimisations off (on, when the reference runs with them only),
+    ``optimised`` the same outputs of the fixed model with them on. ``not_compared`` are outputs of which nothing is
+    known, ``not_run`` nodes that were left out on both sides, as nothing here can run them. ``notes`` say how the
+    models were paired. ``layers`` holds the intermediate tensors of both models, when they were asked for.
     """
 
     status: str
@@ -81,6 +115,16 @@ class Verification:
     skipped: list[str] = field(default_factory=list)
     outputs: list[OutputComparison] = field(default_factory=list)
     detail: str = ""
+    optimised: list[OutputComparison] = field(default_factory=list)
+    not_compared: list[str] = field(default_factory=list)
+    not_run: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    layers: list[LayerComparison] = field(default_factory=list)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the models agree on everything that was compared."""
+        return self.status == "confirmed"
 
 
 @dataclass
@@ -116,7 +160,12 @@ class Report:
 
     def to_json(self) -> str:
         """The report as JSON. Non-finite differences become strings, as JSON has no such numbers."""
-        return json.dumps(_finite(self.to_dict()), indent=2) + "\n"
+        return as_json(self.to_dict())
+
+
+def as_json(content: dict[str, Any]) -> str:
+    """Plain data as JSON. Non-finite numbers become strings, as JSON has none."""
+    return json.dumps(_finite(content), indent=2) + "\n"
 
 
 def _finite(value: Any) -> Any:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
 from graphfix.report import Left, Replacement, Report, RewriteChecks, Verification
+from graphfix.report.tables import OUTPUT_TITLES, output_rows
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -115,17 +116,55 @@ def bytes_text(size: int) -> str:
     return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def agreement(verification: Verification) -> str:
+    """One line that says how two models compare, in words that are no stronger than the facts."""
+    if not verification.sets or verification.status != "confirmed":
+        what = "differs from" if verification.sets else "could not be compared with"
+        return f"{what} {verification.against}: {printable(verification.detail)}"
+    return f"{_likeness(verification)} on {_sets(verification)}{_reservations(verification)}"
+
+
+def _likeness(verification: Verification) -> str:
+    """How close the outputs are: equal only if every value is."""
+    loose = [o for o in verification.outputs if not o.exact]
+    if not loose:
+        return f"equal to {verification.against}"
+    worst = max(loose, key=lambda o: o.max_abs)
+    rtol, atol = max(o.rtol for o in loose), max(o.atol for o in loose)
+    return (
+        f"agrees with {verification.against} within rtol {rtol:.2g} and atol {atol:.2g} "
+        f"(largest difference {worst.max_abs:.2g} in {printable(worst.name)})"
+    )
+
+
+def _sets(verification: Verification) -> str:
+    number = len(verification.sets)
+    return f"{number} input set" + ("s" if number != 1 else "")
+
+
+def _reservations(verification: Verification) -> str:
+    """What the words "equal" and "agrees" do not cover, as a clause."""
+    told = ""
+    if all(o.exact for o in verification.outputs) and any(not o.exact for o in verification.optimised):
+        told += " (within tolerance with ONNX Runtime's optimisations)"
+    if verification.not_compared:
+        told += f", without {printable(', '.join(verification.not_compared))}, which could not be compared"
+    if verification.not_run:
+        number = len(verification.not_run)
+        told += f", without {number} node{'s' if number != 1 else ''} that cannot be run here"
+    return told
+
+
 def confirmation(verification: Verification) -> str:
     """One line that says how the result was confirmed, in words that are no stronger than the facts."""
     if verification.status == "confirmed":
-        number = len(verification.sets)
-        sets = f"{number} input set" + ("s" if number != 1 else "")
+        sets, but = _sets(verification), _reservations(verification)
         if all(output.exact for output in verification.outputs):
-            return f"confirmed: equal to {verification.against} on {sets}"
+            return f"confirmed: equal to {verification.against} on {sets}{but}"
         worst = max((o for o in verification.outputs if not o.exact), key=lambda o: o.max_abs)
         return (
             f"confirmed: within tolerance of {verification.against} on {sets} "
-            f"(largest difference {worst.max_abs:.2g} in {printable(worst.name)})"
+            f"(largest difference {worst.max_abs:.2g} in {printable(worst.name)}){but}"
         )
     if verification.status == "rewrites only":
         return "confirmed: each rewrite alone is equal to what it replaced; the whole model was not run"
@@ -177,6 +216,14 @@ class Console:
         if self.quiet:
             return
         _Summary(_rich(self._out), report, verbose=self.verbose, verify=verify).print()
+        self._out.flush()
+
+    def comparison(self, verification: Verification) -> None:
+        """The result of a comparison of any two models."""
+        if self.quiet:
+            return
+        report = Report(verification=verification)
+        _Summary(_rich(self._out), report, verbose=self.verbose, verify=True).print_comparison()
         self._out.flush()
 
 
@@ -360,26 +407,62 @@ class _Summary:
 
     def _details(self) -> None:
         report = self._report
-        for number, line in enumerate(report.verification.sets):
-            self._entry("checked" if number == 0 else "", line)
-        for number, line in enumerate(report.verification.skipped):
-            self._entry("skipped" if number == 0 else "", line)
-        for number, output in enumerate(report.verification.outputs):
-            same = "equal" if output.exact else f"differs by {output.max_abs:.3g}, relative {output.max_rel:.3g}"
-            self._entry("outputs" if number == 0 else "", f"{output.name} ({output.dtype}): {same}")
+        self._checked(report.verification)
+        self._outputs(report.verification)
         if report.stages:
             self._entry("seconds", ", ".join(f"{stage} {took:.2f}" for stage, took in report.stages.items()))
         if report.versions:
             self._entry("versions", ", ".join(f"{name} {version}" for name, version in report.versions.items()))
 
+    def print_comparison(self) -> None:
+        """The lines of `graphfix verify`."""
+        verification = self._report.verification
+        for note in verification.notes:
+            self._entry("note", note)
+        for node in verification.not_run:
+            self._entry("not run", node, "yellow")
+        if verification.layers:
+            self._entry("layers", f"{len(verification.layers)} tensors that both models have, in their order")
+            rows = [
+                [row[0], layer.operator, *row[1:-1], "differs first" if layer.first else row[-1]]
+                for layer, row in zip(verification.layers, output_rows(verification.layers), strict=True)
+            ]
+            self._table(["tensor", "operator", *OUTPUT_TITLES[1:]], rows, flexible=(0, 7))
+        if self._verbose:
+            self._checked(verification)
+        if self._verbose or any(o.problem for o in (*verification.outputs, *verification.optimised)):
+            self._outputs(verification)
+        self._line(agreement(verification), "bold green" if verification.agrees else "bold red")
+        if verification.agrees:
+            self._reserve(verification)
+
+    def _checked(self, verification: Verification) -> None:
+        for number, line in enumerate(verification.sets):
+            self._entry("checked" if number == 0 else "", line)
+        for number, line in enumerate(verification.skipped):
+            self._entry("skipped" if number == 0 else "", line)
+
+    def _reserve(self, verification: Verification) -> None:
+        """What is to be known about a comparison that found nothing."""
+        if verification.detail:
+            self._line(verification.detail, "")
+        if verification.skipped and not self._verbose:
+            number = len(verification.skipped)
+            sets = f"{number} more input set" + ("s were" if number != 1 else " was")
+            self._line(f"{sets} tried, but {verification.against} does not take such inputs (-v tells why)", "")
+
+    def _outputs(self, verification: Verification) -> None:
+        rows = output_rows(verification.outputs)
+        rows += output_rows(verification.optimised, how=" (optimised)")
+        if rows:
+            self._entry("outputs", "")
+            self._table(OUTPUT_TITLES, rows, flexible=(0, 6))
+
     def _confirmed(self, verification: Verification) -> None:
         text = confirmation(verification)
         if verification.status == "confirmed":
             self._line(text, "bold green")
-            if verification.skipped and not self._verbose:
-                number = len(verification.skipped)
-                sets = f"{number} more input set" + ("s were" if number != 1 else " was")
-                self._line(f"{sets} tried, but {verification.against} does not take such inputs (-v tells why)", "")
+            self._reserve(verification)
         elif verification.status == "failed":
             self._line(text, "bold red")
         elif verification.status == "rewrites only":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,16 +13,24 @@ import onnx
 
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import Input, ReferenceSession
+from graphfix.verify import shell as shells
 from graphfix.verify import sizes as sizing
-from graphfix.verify.uses import Use, Uses
+from graphfix.verify.empty import takes_empty
+from graphfix.verify.roles import usual_range
+from graphfix.verify.uses import Strength, Use, Uses
 
 Array = np.ndarray[Any, Any]
 
 FLAVOURS = ("plain", "negative, repeated and false", "boundary and true", "unique")
 _PATIENCE = 60.0  # seconds spent on refused sets before the search is content with less
 _MOST_REFUSALS = 160
+_UNHURRIED = 20.0  # seconds that all sets may have taken for the sets of size 0 and with NaN to be tried
+_MOST_EMPTY = 4  # dims that are tried with size 0
+_SPECIAL_SHARE = 0.3
 _REPAIRS = 4  # times that one refused set is mended by what the refusal says
 _PLAIN = (-4, 9)
+# Ranges of integers that decide nothing, by flavour; None for the whole range of the dtype.
+_FREE: tuple[tuple[int, int] | None, ...] = ((0, 100), (-1000, 1000), None, (0, 10))
 
 _LAST_RESORT = 120  # random tries for models whose integers fit each other by chance only
 
@@ -31,15 +40,19 @@ _CAREFUL, _ZEROS, _ONES, _SAME = 1, 2, 3, 4
 
 @dataclass
 class InputSet:
-    """Inputs that the reference ran, and its outputs. ``sizes`` are those of the dynamic dims."""
+    """Inputs that the reference ran, and its outputs. ``sizes`` are those of the dynamic dims.
+
+    ``special`` names the values among the inputs that optimisations may treat in another way (``NaN and infinities``).
+    """
 
     feeds: dict[str, Array]
     outputs: dict[str, Array]
     sizes: dict[str, int] = field(default_factory=dict)
+    special: str = ""
 
     def describe(self) -> str:
         """The shapes of the inputs: ``x 4x6x5, i 3``."""
-        return describe(self.feeds)
+        return describe(self.feeds) + (f" with {self.special}" if self.special else "")
 
 
 def describe(feeds: Mapping[str, Array]) -> str:
@@ -49,10 +62,16 @@ def describe(feeds: Mapping[str, Array]) -> str:
 
 
 class InputSearch:
-    """Iterates over up to ``count`` input sets that ``session`` runs, of different sizes where dims are dynamic.
+    """Iterates over input sets that ``session`` runs, of different sizes where dims are dynamic.
 
-    ``input_shapes`` fix the shapes of some inputs. Afterwards ``refused`` maps a description of every size that no
-    set could be found for to the reference's reason, and ``symbols`` are the dynamic dims.
+    There are up to ``count`` of them, then some with a dim of size 0 unless ``empty`` is off or an operator might not
+    survive it, and, unless ``special`` is off, one with NaN, infinities and -0.0 in the float inputs; both where the
+    model takes them. ``refusals`` counts the others that were refused.
+
+    ``input_shapes`` fix the shapes of some inputs, ``sizes`` some dynamic dims, ``ranges`` the lowest and the highest
+    value of some inputs, ``values`` all values of some. Afterwards ``refused`` maps a description of every size that no
+    set could be found for to the reference's reason, and ``symbols`` are the dynamic dims. Raises ReferenceRefusal when
+    the model does not load.
     """
 
     def __init__(
@@ -63,12 +82,23 @@ class InputSearch:
         count: int = 4,
         seed: int = 0,
         input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+        sizes: Mapping[str, int] | None = None,
+        ranges: Mapping[str, tuple[float, float]] | None = None,
+        values: Mapping[str, Array] | None = None,
+        special: bool = True,
+        empty: bool = True,
     ) -> None:
         self.refused: dict[str, str] = {}
         self._session = session
         self._count = count
-        self._given = dict(input_shapes or {})
-        self.symbols, self._bound = sizing.free_symbols(session.inputs, self._given)
+        self._wants_special = special
+        self._wants_empty = empty and takes_empty(model)
+        self._fixed = dict(values or {})
+        self._given = {**(input_shapes or {}), **{n: np.shape(v) for n, v in self._fixed.items()}}
+        self._ranges = dict(ranges or {})
+        symbols, self._bound = sizing.free_symbols(session.inputs, self._given)
+        self._bound = {**(sizes or {}), **self._bound}
+        self.symbols = [s for s in symbols if s not in self._bound]
         self._declared = sizing.declared_sizes(session.inputs, model.graph)
         self._uses = Uses(model.graph)
         self._limits = _Limits(self._uses, session.inputs, model)
@@ -76,7 +106,7 @@ class InputSearch:
         self._caution = 0
         self._has_integers = any(i.dtype is not None and i.dtype.kind in "iu" for i in session.inputs)
         self._last: dict[str, Array] = {}
-        self._refusals = 0
+        self.refusals = 0
         self._spent = 0.0
 
     def __iter__(self) -> Iterator[InputSet]:
@@ -86,6 +116,7 @@ class InputSearch:
             what = f"input {unknown[0]!r} is no tensor" if unknown else f"input {ranks[0]!r} has no declared rank"
             self.refused["no inputs were made"] = what
             return
+        started = time.monotonic()
         found: list[InputSet] = []
         tried: list[dict[str, int]] = []
         fixed = {dim for i in self._session.inputs for dim in i.shape or () if isinstance(dim, int)}
@@ -121,6 +152,51 @@ class InputSearch:
             if accepted is not None:
                 found.append(accepted)
                 yield accepted
+        if found and time.monotonic() - started < _UNHURRIED:
+            if self._wants_empty and not self._uses.divides():
+                yield from self._empty(found)
+            if self._wants_special:
+                yield from self._special(max(found, key=_elements))
+
+    def _empty(self, found: list[InputSet]) -> Iterator[InputSet]:
+        """Sets in which one dim, and then another, has the size 0.
+
+        Dims of equal size are taken for one dim, whatever their names are: where they are free, they have different
+        sizes. They start from sizes above 1, as 1 would broadcast to 0.
+        """
+        accepted = 0
+        base = min(found, key=lambda s: sum(s.sizes[name] == 1 for name in self.symbols)).sizes
+        for size in list(dict.fromkeys(base[name] for name in self.symbols))[:_MOST_EMPTY]:
+            empty = {name: 0 if base[name] == size else base[name] for name in self.symbols}
+            shapes = self._shapes(empty)
+            self._limits.resize(shapes)
+            feeds = {i.name: self._values(i, shapes[i.name], 0, self._caution) for i in self._session.inputs}
+            try:
+                yield InputSet(feeds, self._session.run(feeds), {**self._bound, **empty})
+            except ReferenceRefusal:
+                continue
+            accepted += 1
+            if accepted == 2:
+                return
+
+    def _special(self, plain: InputSet) -> Iterator[InputSet]:
+        """A set again, with NaN, infinities and -0.0 in float inputs that nothing limits."""
+        # ONNX Runtime's own scatter loses NaN where it takes the largest or smallest.
+        nan = not self._uses.scatters_extremes()
+        chosen_from = [*([np.nan] if nan else []), np.inf, -np.inf, -0.0]
+        feeds = dict(plain.feeds)
+        for entry in self._session.inputs:
+            value = feeds[entry.name]
+            if entry.name in self._ranges or entry.name in self._fixed or entry.dtype is None:
+                continue
+            if _holds_infinity(entry.dtype) and self._limits.of(entry).limits is None:
+                places = self._rng.random(value.shape) < _SPECIAL_SHARE
+                chosen = self._rng.choice(np.array(chosen_from), value.shape)
+                feeds[entry.name] = np.where(places, chosen.astype(entry.dtype), value)
+        if all(feeds[name] is value for name, value in plain.feeds.items()):
+            return
+        with contextlib.suppress(ReferenceRefusal):
+            yield InputSet(feeds, self._session.run(feeds), plain.sizes, "NaN and infinities" if nan else "infinities")
 
     def _try_luck(self) -> InputSet | None:
         """A set by many tries of random integers, with the likeliest sizes."""
@@ -138,7 +214,7 @@ class InputSearch:
         return None
 
     def _exhausted(self) -> bool:
-        return self._refusals >= _MOST_REFUSALS or self._spent > _PATIENCE
+        return self.refusals >= _MOST_REFUSALS or self._spent > _PATIENCE
 
     def _try(self, sizes: Mapping[str, int], flavour: int) -> InputSet | None:
         """A set of these sizes, the flavour asked for if the model takes it. Records the reason if there is none."""
@@ -204,8 +280,10 @@ class InputSearch:
                 self._limits.observe(self._session.shapes)
                 return (feeds, outputs), None
             except ReferenceRefusal as refusal:
+                if refusal.loading:
+                    raise
                 self._spent += time.monotonic() - started
-                self._refusals += 1
+                self.refusals += 1
                 first = first or refusal
                 self._limits.observe(self._session.shapes)
                 if not self._limits.learn(refusal):
@@ -214,22 +292,71 @@ class InputSearch:
 
     def _values(self, entry: Input, shape: tuple[int, ...], flavour: int, caution: int) -> Array:
         assert entry.dtype is not None
+        if entry.name in self._fixed:
+            return self._fixed[entry.name]
+        if entry.name in self._ranges:
+            return within(self._rng, shape, flavour, entry.dtype, *self._ranges[entry.name])
         if entry.dtype.kind in "OSU":
             return self._rng.choice(np.array(["a", "b", "graph"], object), shape)
         if entry.dtype == np.bool_:
             return mask(self._rng, shape, flavour, self._limits.trues.get(entry.name))
-        limits = self._limits.of(entry.name)
-        if limits is None and entry.dtype.kind not in "iu":
-            return floats(self._rng, shape, flavour).astype(entry.dtype)
+        domain = self._limits.of(entry)
+        if entry.dtype.kind not in "iu":
+            return self._floats(entry.dtype, shape, flavour, domain)
         last = self._last.get(entry.name)
-        if caution == _SAME and last is not None and last.shape == shape and entry.dtype.kind in "iu":
+        if caution == _SAME and last is not None and last.shape == shape:
             return last
         if caution in (_ZEROS, _ONES):
             return np.full(shape, caution - _ZEROS).astype(entry.dtype)
-        low, high = limits if limits is not None else ((0, 2) if caution else _PLAIN)
-        if caution or entry.dtype.kind == "u":
-            low = max(low, 0)
-        return integers(self._rng, shape, flavour, low, max(high, low + 1)).astype(entry.dtype)
+        low, high = self._bounds(domain, entry.dtype, flavour, caution)
+        made = integers(self._rng, shape, flavour, low, high)
+        if domain.telling is not None and not caution:
+            low, high = max(domain.telling[0], low), min(domain.telling[1], high)
+            if low < high:
+                told = self._rng.integers(low, high, shape)
+                made = np.where(self._rng.random(shape) < 0.4, told, made)
+        return made.astype(entry.dtype)
+
+    def _bounds(self, domain: _Domain, dtype: np.dtype[Any], flavour: int, caution: int) -> tuple[int, int]:
+        """The half-open range to draw integers from, within the dtype."""
+        least, most = int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max), np.iinfo(np.int64).max)
+        if domain.limits is not None:
+            low, high = domain.limits
+        elif caution:
+            low, high = 0, 2
+        elif domain.free:
+            low, high = _FREE[flavour] or (least, most + 1)
+            if domain.telling is not None:
+                low, high = min(low, domain.telling[0]), max(high, domain.telling[1])
+        else:
+            low, high = _PLAIN
+            if domain.telling is not None:
+                low, high = domain.telling
+        low = max(low, 0 if caution else least)
+        return low, max(min(high, most + 1), low + 1)
+
+    def _floats(self, dtype: np.dtype[Any], shape: tuple[int, ...], flavour: int, domain: _Domain) -> Array:
+        if domain.limits is None:
+            return floats(self._rng, shape, flavour).astype(dtype)
+        if domain.real:
+            values = within(self._rng, shape, flavour, dtype, *domain.limits)
+            return np.sort(values, axis=-1) if domain.ordered and shape else values
+        return integers(self._rng, shape, flavour, *domain.limits).astype(dtype)
+
+
+@dataclass(frozen=True)
+class _Domain:
+    """What values an input may have: in half-open ``limits``, unless they are None, and which of them tell most.
+
+    ``real`` says that floats lie in ``limits`` with both ends, ``ordered`` that they rise along the last axis, ``free``
+    that integers without limits may be any.
+    """
+
+    limits: tuple[int, int] | None = None
+    telling: tuple[int, int] | None = None
+    real: bool = False
+    ordered: bool = False
+    free: bool = False
 
 
 class _Limits:
@@ -242,45 +369,50 @@ class _Limits:
         self._shell: onnx.ModelProto | None = None
         self._learned: dict[str, tuple[int, int]] = {}
         self._shapes: dict[str, tuple[int | None, ...]] = {}
+        self._of_inputs: dict[str, tuple[int, ...]] = {}
+        whole = [i.name for i in inputs if i.dtype is not None and i.dtype.kind in "iu"]
+        self._free = {name for name in whole if uses.is_free(name)}
         self._by_input: dict[str, list[Use]] = {i.name: [] for i in inputs}
         numeric = [i for i in inputs if i.dtype is not None and i.dtype.kind not in "bOSU"]
         if numeric:
-            shell = _shell(model)
-            types = _types(shell)
+            empty = shells.shell(model)
+            types = shells.types(empty)
             self._by_input.update({i.name: uses.of(i.name, types) for i in numeric})
             if any(use.data for found in self._by_input.values() for use in found):
-                self._shell = shell
+                self._shell = empty
 
     def resize(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Forget what other sizes taught, and infer the shapes of these."""
         self.trues, self._learned, self._shapes = {}, {}, dict(shapes)
-        if self._shell is None:
-            return
-        for value in self._shell.graph.input:
-            if value.name in shapes:
-                value.type.tensor_type.ClearField("shape")
-                for size in shapes[value.name]:
-                    value.type.tensor_type.shape.dim.add().dim_value = size
-        self._shapes.update(_inferred(self._shell))
+        self._of_inputs = dict(shapes)
+        if self._shell is not None:
+            shells.resize(self._shell, shapes)
+            self._shapes.update(shells.shapes(self._shell))
 
     def observe(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Take in the shapes that a run had."""
         self._shapes.update(shapes)
 
-    def of(self, name: str) -> tuple[int, int] | None:
-        """The half-open range of an input's values; None when nothing limits them."""
-        if name in self._learned:
-            return self._learned[name]
+    def of(self, entry: Input) -> _Domain:
+        """What an input's values may be."""
+        name, kind = entry.name, entry.dtype.kind if entry.dtype is not None else ""
         uses = self._by_input[name]
-        ranges = [use.limits(self._shapes) for use in uses]
-        known = [r for r in ranges if r is not None]
-        if ranges and not known:
-            # An axis whose size nobody knows yet: the smallest indices fit nearly any.
-            known.append((0, 2))
-        if not known:
-            return None
-        low, high = max(r[0] for r in known), min(r[1] for r in known)
-        return (low, high) if low < high else min(known, key=lambda r: r[1] - r[0])
+        telling = _meet([use.limits(self._shapes) for use in uses if use.strength is Strength.TELLING])
+        if name in self._learned:
+            return _Domain(self._learned[name], telling)
+        must = [use for use in uses if use.strength is Strength.MUST]
+        ranges = [use.limits(self._shapes) for use in must]
+        # An axis whose size nobody knows yet: the smallest indices fit nearly any.
+        hard = _meet(ranges) or ((0, 2) if ranges else None)
+        soft = _meet([use.limits(self._shapes) for use in uses if use.strength is Strength.SHOULD])
+        if soft is None and all(use.summed for use in must):
+            soft = usual_range(name, kind, self._of_inputs)
+        limits = hard or soft
+        if hard is not None and soft is not None and max(hard[0], soft[0]) < min(hard[1], soft[1]):
+            limits = max(hard[0], soft[0]), min(hard[1], soft[1])
+        return _Domain(
+            limits, telling, any(use.real for use in must), any(use.ordered for use in must), name in self._free
+        )
 
     def learn(self, refusal: ReferenceRefusal) -> bool:
         """Take in what a refusal tells about the values of inputs. False when it tells nothing new."""
@@ -300,6 +432,41 @@ class _Limits:
             return False
         self._learned[indices[0]] = limits
         return True
+
+
+def _elements(found: InputSet) -> int:
+    return sum(np.size(value) for value in found.feeds.values() if not isinstance(value, list))
+
+
+def _holds_infinity(dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype is a float that has infinities and NaN."""
+    if dtype.kind in "fc":
+        return True
+    return dtype.kind == "V" and dtype.name in ("bfloat16", "float8_e5m2")
+
+
+def _meet(ranges: list[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """What lies in all ranges that are known; the narrowest where nothing does, None where none is known."""
+    known = [r for r in ranges if r is not None]
+    if not known:
+        return None
+    low, high = max(r[0] for r in known), min(r[1] for r in known)
+    return (low, high) if low < high else min(known, key=lambda r: r[1] - r[0])
+
+
+def within(
+    rng: np.random.Generator, shape: tuple[int, ...], flavour: int, dtype: np.dtype[Any], low: float, high: float
+) -> Array:
+    """Numbers from ``low`` to ``high``, both included."""
+    if dtype.kind in "iu":
+        return integers(rng, shape, flavour, int(low), int(high) + 1).astype(dtype)
+    if dtype.kind == "b":
+        return rng.integers(int(low), int(high) + 1, shape).astype(np.bool_)
+    values = rng.uniform(low, high, shape)
+    if flavour in (1, 2):
+        values = np.where(rng.random(shape) < 0.25, rng.choice(np.array([low, high], np.float64), shape), values)
+    # Rounding to the dtype may leave the range by one step.
+    return np.clip(values.astype(dtype), np.asarray(low, dtype), np.asarray(high, dtype))
 
 
 def mask(rng: np.random.Generator, shape: tuple[int, ...], flavour: int, trues: int | None = None) -> Array:
@@ -344,46 +511,3 @@ def integers(rng: np.random.Generator, shape: tuple[int, ...], flavour: int, low
     if flavour == 3 and size <= high - floor <= 1_000_000:
         return (rng.permutation(high - floor)[:size] + floor).reshape(shape)
     return rng.integers(floor, high, size).reshape(shape)
-
-
-def _shell(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model without its weights, for shape inference again and again."""
-    shell = onnx.ModelProto(ir_version=model.ir_version)
-    shell.opset_import.extend(model.opset_import)
-    shell.functions.extend(model.functions)
-    graph = shell.graph
-    graph.name = model.graph.name or "graph"
-    graph.node.extend(model.graph.node)
-    graph.input.extend(model.graph.input)
-    graph.output.extend(model.graph.output)
-    for tensor in model.graph.initializer:
-        if tensor.ByteSize() <= 4096:
-            graph.initializer.append(tensor)
-        else:
-            stub = graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-            stub.data_location = onnx.TensorProto.EXTERNAL
-    graph.sparse_initializer.extend(model.graph.sparse_initializer)
-    return shell
-
-
-def _infer(shell: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
-    from graphfix import shapes
-
-    graph = shapes.infer(shell).graph
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        if value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape"):
-            yield value
-    for tensor in shell.graph.initializer:
-        yield onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-
-
-def _types(shell: onnx.ModelProto) -> dict[str, tuple[int, int]]:
-    return {v.name: (v.type.tensor_type.elem_type, len(v.type.tensor_type.shape.dim)) for v in _infer(shell)}
-
-
-def _inferred(shell: onnx.ModelProto) -> dict[str, tuple[int | None, ...]]:
-    found = {}
-    for value in _infer(shell):
-        dims = value.type.tensor_type.shape.dim
-        found[value.name] = tuple(d.dim_value if d.HasField("dim_value") else None for d in dims)
-    return found

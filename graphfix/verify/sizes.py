@@ -116,9 +116,13 @@ def _assignments(
     yield cycle([size for size in _FIRST if size not in fixed] or _FIRST)
     traced = tuple(d[0] if d else _FIRST[k % len(_FIRST)] for k, d in enumerate(declared))
     yield traced
+    # Dims of size 1 broadcast, and hide what was mixed up: each beside larger ones.
+    large = cycle((16, 24, 11, 19))
+    for odd in (0, 1):
+        yield tuple(1 if k % 2 == odd else size for k, size in enumerate(large))
     yield cycle([size for size in _SECOND if size not in fixed] or _SECOND)
+    yield large
     yield cycle((1,))
-    yield cycle((16, 24, 11, 19))
     for size in (4, 6, 2, *sorted(fixed)[:4]):
         yield cycle((size,))
     candidates = [
@@ -130,3 +134,7 @@ def _assignments(
     for size in (32, 64, 224):
         yield cycle((size,))
         yield tuple(1 if k == 0 else size for k in range(count))
+    # One dim at a time beside the traced sizes: a model may halve a dim and have the half baked in.
+    for k in range(count if any(declared) else 0):
+        for size in range(1, 13):
+            yield (*traced[:k], size, *traced[k + 1 :])

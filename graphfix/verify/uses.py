@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -52,38 +54,96 @@ _PASS: dict[str, tuple[int, ...] | None] = {
 
 # Operators whose input at this position is a size or the like: small values that are always accepted.
 _SMALL: dict[tuple[str, int], tuple[int, int]] = {
+    ("AffineGrid", 1): (1, 5),
+    ("BlackmanWindow", 0): (1, 9),
+    ("CenterCropPad", 1): (1, 5),
     ("ConstantOfShape", 0): (1, 4),
     ("CumSum", 1): (0, 1),
+    ("DFT", 1): (1, 9),
+    # Division by zero ends the process, not only the run.
+    ("Div", 1): (1, 9),
     ("Expand", 1): (1, 4),
+    ("HammingWindow", 0): (1, 9),
+    ("HannWindow", 0): (1, 9),
     ("Loop", 0): (0, 5),
+    ("Mod", 1): (1, 9),
+    ("NonMaxSuppression", 2): (1, 6),
     ("OneHot", 1): (1, 6),
     ("Pad", 1): (0, 3),
+    ("ReduceMax", 1): (0, 1),
+    ("ReduceMean", 1): (0, 1),
+    ("ReduceMin", 1): (0, 1),
+    ("ReduceSum", 1): (0, 1),
     ("Range", 0): (0, 2),
     ("Range", 1): (2, 7),
     ("Range", 2): (1, 3),
     ("Reshape", 1): (1, 4),
+    ("Resize", 3): (1, 7),
+    ("SequenceAt", 1): (0, 1),
+    ("SequenceErase", 1): (0, 1),
+    ("SequenceInsert", 2): (0, 1),
     ("Slice", 3): (0, 1),
     ("Slice", 4): (1, 3),
+    ("Squeeze", 1): (0, 1),
     ("Tile", 1): (1, 4),
-    ("TopK", 1): (1, 2),
+    ("Trilu", 1): (-2, 3),
+    ("Unsqueeze", 1): (0, 1),
 }
+# Operators whose float input at this position must lie in a range.
+_REAL: dict[tuple[str, int], tuple[int, int]] = {
+    ("Bernoulli", 0): (0, 1),
+    ("Dropout", 1): (0, 1),
+    ("NonMaxSuppression", 3): (0, 1),
+    ("Resize", 2): (1, 2),
+    ("RoiAlign", 1): (0, 4),
+    ("Upsample", 1): (1, 2),
+}
+# Inputs that index axis 0 of another input, whose position this tells.
+_ROWS = {
+    ("RoiAlign", 2): 0,
+    ("EmbedLayerNormalization", 0): 2,
+    ("EmbedLayerNormalization", 1): 4,
+    ("EmbedLayerNormalization", 8): 3,
+}
+_COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+_RECURRENT = ("GRU", "LSTM", "RNN")
+# A sum of so many values is expected: a mask or durations that are summed up into an index.
+_TERMS = 32
 _SMALL_ARANGE = {"start": (0, 2), "end": (2, 7), "step": (1, 3)}
 
 _INDEXED_AXIS = {"Gather", "GatherElements", "Scatter", "ScatterElements"}
 _INDEXED_AXES = {"GatherND", "ScatterND"}
 _LIST_INDEXED = {"index", "index_put"}
 _NEGATIVE_ATEN = {"index", "index_put", "index_fill"}
+_RESHAPING = ("Cast", "Expand", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+_FLOATS = (
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.DOUBLE,
+    onnx.TensorProto.FLOAT16,
+    onnx.TensorProto.BFLOAT16,
+)
 _MASK_TYPES = (onnx.TensorProto.BOOL, onnx.TensorProto.UINT8)
 
 Shapes = Mapping[str, tuple[int | None, ...]]
+
+
+class Strength(Enum):
+    """How a use limits values: others make the model fail, mean nothing, or are well but miss what is telling."""
+
+    MUST = 1
+    SHOULD = 2
+    TELLING = 3
 
 
 @dataclass(frozen=True)
 class Use:
     """Values must lie in ``[low, high)``, or below the size of an axis of ``data``, or of the smallest of several.
 
-    ``axes`` is None when any axis of ``data`` may be meant. ``inclusive`` is for bounds, which may equal the size.
-    ``factor`` and ``shift`` say that the value so limited is ``factor * x + s`` for every s in the shift.
+    ``axes`` is None when any axis of ``data`` may be meant. ``inclusive`` is for bounds, which may equal the size, and
+    begin with ``low`` then. ``factor`` and ``shift`` say that the value so limited is ``factor * x + s`` for every s in
+    the shift; ``summed``, that it is a sum of such values, ``partial``, that something computed is added to it, which
+    needs room too. ``real`` is for floats: in ``[low, high]``, and rising along the last axis when ``ordered``, as
+    the corners of boxes do.
     """
 
     data: str = ""
@@ -92,8 +152,13 @@ class Use:
     inclusive: bool = False
     low: int = 0
     high: int | None = None
-    factor: int = 1
+    factor: Fraction = Fraction(1)
     shift: tuple[int, int] = (0, 0)
+    summed: bool = False
+    partial: bool = False
+    real: bool = False
+    ordered: bool = False
+    strength: Strength = Strength.MUST
 
     def limits(self, shapes: Shapes) -> tuple[int, int] | None:
         """The half-open range of the input's values, or None when the shape that decides is not known."""
@@ -109,11 +174,37 @@ class Use:
             if not known or len(known) < len(sizes):
                 return None
             high = min(known) + int(self.inclusive)
-            low = -min(known) if self.negative else 0
-        return (
-            math.ceil((low - self.shift[0]) / self.factor),
-            math.floor((high - 1 - self.shift[1]) / self.factor) + 1,
-        )
+            low = -min(known) if self.negative else min(self.low, high - 1)
+        low = math.ceil((low - self.shift[0]) / self.factor)
+        high = math.floor((high - 1 - self.shift[1]) / self.factor) + 1
+        if self.summed:
+            return 0, max(high // _TERMS, 2)
+        return (low, max(high // 2, low + 1)) if self.partial and high > 0 else (low, high)
+
+
+@dataclass(frozen=True)
+class _Path:
+    """How a tensor comes from an input ``x``: as ``factor * x + s``, or as a sum of such values.
+
+    ``partial`` says that something computed was added.
+    """
+
+    factor: Fraction = Fraction(1)
+    shift: tuple[int, int] = (0, 0)
+    summed: bool = False
+    partial: bool = False
+
+    def through(self, op: str, position: int, low: int, high: int) -> _Path | None:
+        """The path behind an operation with a constant of values from ``low`` to ``high``."""
+        if op == "Add":
+            return replace(self, shift=(self.shift[0] + low, self.shift[1] + high))
+        if op == "Sub" and position == 0:
+            return replace(self, shift=(self.shift[0] - high, self.shift[1] - low))
+        if op == "Mul" and low >= 1:
+            return replace(self, factor=self.factor * high, shift=(self.shift[0] * low, self.shift[1] * high))
+        if op == "Div" and position == 0 and low >= 1:
+            return replace(self, factor=self.factor / high, shift=(self.shift[0] // low, self.shift[1] // low))
+        return None
 
 
 class Uses:
@@ -141,24 +232,58 @@ class Uses:
     def of(self, name: str, types: Mapping[str, tuple[int, int]]) -> list[Use]:
         """The uses of an input's values. ``types`` holds elem type and rank by name, as far as they are known."""
         found: dict[Use, None] = {}
-        queue: list[tuple[str, int, tuple[int, int]]] = [(name, 1, (0, 0))]
-        seen = set(queue)
+        start = (name, _Path())
+        queue, seen = [start], {start}
         while queue:
-            here, factor, shift = queue.pop()
-            for other in self._aliases.get(here, ()):
-                if (other, factor, shift) not in seen:
-                    seen.add((other, factor, shift))
-                    queue.append((other, factor, shift))
+            here, path = queue.pop()
+            steps = [(other, path) for other in self._aliases.get(here, ())]
             for node, position in self._readers.get(here, ()):
                 for use in self._limit(node, position, types):
-                    found[Use(**{**vars(use), "factor": factor, "shift": shift})] = None
-                step = self._pass_on(node, position, factor, shift)
-                for output in node.output if step is not None else ():
-                    state = (output, *step) if step is not None else None
-                    if state is not None and output and state not in seen and len(seen) < 10_000:
-                        seen.add(state)
-                        queue.append(state)
+                    found[replace(use, **vars(path))] = None
+                onward = self._pass_on(node, position, path)
+                steps += [(output, onward) for output in node.output if output and onward is not None]
+            for step in steps:
+                if step not in seen and len(seen) < 10_000:
+                    seen.add(step)
+                    queue.append(step)
         return list(found)
+
+    def is_free(self, name: str) -> bool:
+        """Whether an input's values decide nothing but values: no index, size, bound or count, however computed."""
+        queue, seen = [name], {name}
+        while queue:
+            here = queue.pop()
+            steps = list(self._aliases.get(here, ()))
+            for node, position in self._readers.get(here, ()):
+                if node.op_type in ("Shape", "Size") and not node.domain:
+                    continue
+                if node.domain not in ("", "ai.onnx", "ai.onnx.ml") or position < 0 or subgraphs(node):
+                    return False
+                if any(use.strength is Strength.MUST for use in self._limit(node, position, {})):
+                    return False
+                steps += node.output
+            for step in steps:
+                if step and step not in seen:
+                    seen.add(step)
+                    queue.append(step)
+        return True
+
+    def divides(self) -> bool:
+        """Whether integers may be divided by something computed: by zero, that would end the process."""
+        return any(
+            node.op_type in ("Div", "Mod") and not node.domain and position == 1 and self._constant(name) is None
+            for name, readers in self._readers.items()
+            for node, position in readers
+        )
+
+    def scatters_extremes(self) -> bool:
+        """Whether a scatter takes the largest or the smallest of what meets."""
+        return any(
+            attribute.name == "reduction" and attribute.s in (b"max", b"min")
+            for node in self._makers.values()
+            if node.op_type in ("ScatterElements", "ScatterND")
+            for attribute in node.attribute
+        )
 
     def sources(self, tensor: str, inputs: Iterable[str]) -> list[str]:
         """Those of the inputs that a tensor is computed from, the nearest first."""
@@ -213,40 +338,51 @@ class Uses:
             elif attribute.name in ("value_int", "value_ints"):
                 self._constants[node.output[0]] = np.asarray(onnx.helper.get_attribute_value(attribute), np.int64)
 
-    def _pass_on(
-        self, node: onnx.NodeProto, position: int, factor: int, shift: tuple[int, int]
-    ) -> tuple[int, tuple[int, int]] | None:
-        """The factor and shift behind a node that passes the values on; None behind any other."""
+    def _pass_on(self, node: onnx.NodeProto, position: int, path: _Path) -> _Path | None:
+        """The path behind a node that passes the values on; None behind any other."""
         if aten.is_aten(node.op_type, node.domain):
-            return (factor, shift) if position == 0 else None
-        if node.op_type in ("Add", "Sub", "Mul"):
+            return path if position == 0 else None
+        if node.op_type in ("CumSum", "ReduceSum"):
+            return replace(path, summed=True) if position == 0 else None
+        if node.op_type == "Mul" and path.summed:
+            return path  # by what was summed, as position ids are
+        if node.op_type in ("Add", "Sub", "Mul", "Div"):
             other = node.input[1 - position] if len(node.input) == 2 else ""
             constant = self._constant(other)
             if constant is None or not constant.size or constant.dtype.kind not in "iu":
                 # Two computed values: taken as if the other were zero. Wrong now and then, and then learned.
-                return (factor, shift) if node.op_type == "Add" else None
-            low, high = int(constant.min()), int(constant.max())
-            if node.op_type == "Add":
-                return factor, (shift[0] + low, shift[1] + high)
-            if node.op_type == "Sub" and position == 0:
-                return factor, (shift[0] - high, shift[1] - low)
-            if node.op_type == "Mul" and low >= 1:
-                return factor * high, (shift[0] * low, shift[1] * high)
-            return None
+                return replace(path, partial=True) if node.op_type == "Add" else None
+            return path.through(node.op_type, position, int(constant.min()), int(constant.max()))
         passing = _PASS.get(node.op_type, ())
-        return (factor, shift) if passing is None or position in passing else None
+        return path if passing is None or position in passing else None
 
     def _limit(self, node: onnx.NodeProto, position: int, types: Mapping[str, tuple[int, int]]) -> Iterator[Use]:
         if aten.is_aten(node.op_type, node.domain):
             yield from self._aten_limit(node, position, types)
             return
         op, given = node.op_type, node.input
+        if op in ("Div", "Mod") and types.get(given[position], (0, 0))[0] in _FLOATS:
+            return
         if (op, position) in _SMALL:
             low, high = _SMALL[op, position]
             yield Use(low=low, high=high)
+        elif (op, position) in _REAL:
+            low, high = _REAL[op, position]
+            yield Use(low=low, high=high, real=True, ordered=op == "RoiAlign")
+        elif (op, position) in _ROWS and len(given) > _ROWS[op, position]:
+            yield Use(given[_ROWS[op, position]], (0,))
+        elif op == "EmbedLayerNormalization" and position == 7:
+            yield Use(low=0, high=2, strength=Strength.SHOULD)
+        elif op in _RECURRENT and position == 4:
+            yield Use(given[0], (_attribute(node, "layout", 0),), inclusive=True, low=1)
+        elif op == "ReverseSequence" and position == 1:
+            yield Use(given[0], (_attribute(node, "time_axis", 0),), inclusive=True, low=1)
+        elif op == "TopK" and position == 1:
+            yield Use(given[0], (_attribute(node, "axis", -1),), inclusive=True, low=1)
+        elif op in _COMPARISONS and len(given) == 2:
+            yield from self._compared(op, given[1 - position])
         elif op in _INDEXED_AXIS and position == 1:
-            axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-            yield Use(given[0], (axis,), negative=op != "Scatter")
+            yield Use(given[0], (_attribute(node, "axis", 0),), negative=op != "Scatter")
         elif op in _INDEXED_AXES and position == 1:
             yield Use(given[0], None, negative=True)
         elif op == "OneHot" and position == 0:
@@ -256,6 +392,52 @@ class Uses:
             axes = self._constant(given[3]) if len(given) > 3 else None
             chosen = None if axes is None else tuple(int(a) for a in axes)
             yield Use(given[0], chosen, inclusive=True)
+
+    def _compared(self, op: str, other: str) -> Iterator[Use]:
+        """What values mean that are compared with a counter, a size or a constant."""
+        constant = self._constant(other)
+        if constant is not None:
+            if constant.size and constant.dtype.kind in "iu":
+                low, high = int(constant.min()) - 1, int(constant.max()) + 2
+                yield Use(low=low, high=high, strength=Strength.TELLING)
+            return
+        counted = self._counter(other)
+        if counted is None:
+            return
+        # Equal picks one of the counted numbers, the others compare a length with all of them.
+        length = op != "Equal"
+        size = self._constant(counted)
+        if size is not None and size.size == 1:
+            yield Use(low=int(length), high=int(size[0]) + int(length), strength=Strength.SHOULD)
+            return
+        tensor, axis = self._dim_of(counted)
+        if tensor:
+            yield Use(tensor, (axis,), inclusive=length, low=int(length), strength=Strength.SHOULD)
+
+    def _counter(self, name: str) -> str | None:
+        """The limit of the Range that a tensor is an unsqueezed or expanded form of, or the tensor when it is none."""
+        maker = self._makers.get(name)
+        while maker is not None and maker.op_type in _RESHAPING and not maker.domain:
+            name = maker.input[0]
+            maker = self._makers.get(name)
+        if maker is None:
+            return None
+        if maker.op_type == "Range" and not maker.domain:
+            return maker.input[1]
+        return name if self._dim_of(name)[0] else None
+
+    def _dim_of(self, name: str) -> tuple[str, int]:
+        """The tensor and the axis whose size a scalar is; ("", 0) when it is none."""
+        maker = self._makers.get(name)
+        while maker is not None and maker.op_type in _RESHAPING and not maker.domain:
+            name = maker.input[0]
+            maker = self._makers.get(name)
+        if maker is None or maker.op_type not in ("Gather", "Slice") or maker.domain or len(maker.input) < 2:
+            return "", 0
+        shape, at = self._makers.get(maker.input[0]), self._constant(maker.input[1])
+        if shape is None or shape.op_type != "Shape" or at is None or at.size != 1:
+            return "", 0
+        return shape.input[0], int(at[0])
 
     def _aten_limit(self, node: onnx.NodeProto, position: int, types: Mapping[str, tuple[int, int]]) -> Iterator[Use]:
         try:
@@ -313,6 +495,10 @@ def _bindings(node: onnx.NodeProto) -> Iterator[tuple[str, str]]:
             yield from ((name, inner.name) for name, inner in zip(node.input, body.input, strict=False) if name)
         results = list(body.output)[1 if node.op_type == "Loop" else 0 :]
         yield from ((inner.name, name) for inner, name in zip(results, node.output, strict=False) if name)
+
+
+def _attribute(node: onnx.NodeProto, name: str, default: int) -> int:
+    return next((a.i for a in node.attribute if a.name == name), default)
 
 
 def _is_small(tensor: onnx.TensorProto) -> bool:

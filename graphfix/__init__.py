@@ -19,8 +19,7 @@ from graphfix.errors import (
 )
 
 if TYPE_CHECKING:
-    from graphfix import verify
-    from graphfix.api import FixResult, fix, load_passes
+    from graphfix.api import FixResult, fix, load_passes, verify
 
     __version__: str
 
@@ -38,7 +37,7 @@ __all__ = [
     "verify",
 ]
 
-_LAZY = ("FixResult", "fix", "load_passes")
+_LAZY = ("FixResult", "fix", "load_passes", "verify")
 
 
 def __getattr__(name: str) -> Any:
@@ -46,10 +45,6 @@ def __getattr__(name: str) -> Any:
         from graphfix import api
 
         return getattr(api, name)
-    if name == "verify":
-        import importlib
-
-        return importlib.import_module("graphfix.verify")  # can be called: see there
     if name == "__version__":
         from importlib.metadata import version
 

@@ -186,8 +186,8 @@ def verify(
     The result's ``agrees`` says whether the models agree. Raises InputError for files that cannot be read, and
     UsageError for options that make no sense and for models whose inputs or outputs cannot be paired.
     """
-    from graphfix.verify import VerifyOptions
-    from graphfix.verify.models import compare_models, compare_recorded
+    from graphfix.verification import VerifyOptions
+    from graphfix.verification.models import compare_models, compare_recorded
 
     _check_numbers(rtol=rtol, atol=atol, seed=seed, memory_limit=memory_limit)
     options = VerifyOptions(

@@ -771,6 +771,7 @@ def _copier(source: Path) -> Callable[[IO[bytes]], object]:
                 fcntl.ioctl(file.fileno(), _FICLONE, original.fileno())
             except (ImportError, OSError):  # the usual file system cannot share blocks
                 shutil.copyfileobj(original, file, 1 << 20)
+        Path(file.name).chmod(stat.S_IMODE(source.stat().st_mode))  # no wider than the original
 
     return copy
 

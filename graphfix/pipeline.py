@@ -20,7 +20,7 @@ from graphfix.graph import Model, Node, Scope, attributes_of, count_nodes, walk
 from graphfix.lowering.base import Context
 from graphfix.pass_base import Fault, Pass, Refusal, Repair, Rewrite, Safety, Site
 from graphfix.report import Left, Replacement, Report, Verification
-from graphfix.verify.cut import Cut, Uncuttable, cut
+from graphfix.verification.excerpt import Excerpt, Inseparable, excerpt
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -104,7 +104,7 @@ class _Run:
         self.fallback: _Fallback | None = None
         self.applied: list[str] = []  # every rewrite, in order: what it did and where
         self.most: int | None = None  # stop after so many rewrites
-        self.cuts: list[tuple[str, Cut | str]] = []
+        self.excerpts: list[tuple[str, Excerpt | str]] = []
 
     def run(self) -> tuple[onnx.ModelProto, Report]:
         report, original = self.report, self.loaded.model
@@ -266,9 +266,9 @@ class _Run:
         """Keep what is replaced and what replaces it, to compare the two alone."""
         if self.options.verify in ("all", "rewrites"):
             try:
-                self.cuts.append((self.applied[-1], cut(builder, result.result)))
-            except Uncuttable as reason:
-                self.cuts.append((self.applied[-1], str(reason)))
+                self.excerpts.append((self.applied[-1], excerpt(builder, result.result)))
+            except Inseparable as reason:
+                self.excerpts.append((self.applied[-1], str(reason)))
 
     def record(
         self, rewrite: Pass, label: str, output: str, operator: str, scope: Scope, builder: Builder, result: Rewrite
@@ -365,15 +365,15 @@ class _Run:
             self.report.verification = Verification("rewrites only", self.against)
 
     def confirm_rewrites(self) -> None:
-        from graphfix.verify.rewrites import check_cut
+        from graphfix.verification.rewrites import check_rewrite
 
         found = self.report.rewrites
-        for done, (label, one) in enumerate(self.cuts):
-            self.tell(Event("rewrites", "checking each rewrite alone", done, len(self.cuts)))
+        for done, (label, one) in enumerate(self.excerpts):
+            self.tell(Event("rewrites", "checking each rewrite alone", done, len(self.excerpts)))
             if isinstance(one, str):
                 found.unchecked.append(f"{label}: {one}")
                 continue
-            check = check_cut(one, base_dir=self.loaded.base_dir)
+            check = check_rewrite(one, base_dir=self.loaded.base_dir)
             if check.problem:
                 self.report.verification = Verification("failed", "what it replaced", detail=check.problem)
                 raise NotConfirmedError(
@@ -386,7 +386,7 @@ class _Run:
             found.checked += 1
             found.exact += check.exact
             found.sets += check.sets
-        self.cuts.clear()
+        self.excerpts.clear()
         if found.unchecked and self.options.verify == "rewrites":
             more = f" (and {len(found.unchecked) - 1} more)" if len(found.unchecked) > 1 else ""
             raise NotConfirmedError(
@@ -395,7 +395,7 @@ class _Run:
             )
 
     def confirm_model(self) -> None:
-        verification, fallback = self.check(self.model), self.fallback
+        verification, fallback = self.check(self.model, locate=True), self.fallback
         if verification.status != "confirmed" and fallback is not None:
             retry = self.check(fallback.model)
             if retry.status == "confirmed":
@@ -410,9 +410,10 @@ class _Run:
                 self.report.size_after = model_io.model_size(self.model)
         self.report.verification = verification
         if verification.status != "confirmed":
-            culprit = self.at_fault() if verification.sets else ""
+            first, culprit = verification.first_difference, self.at_fault() if verification.sets else ""
             raise NotConfirmedError(
                 f"the fixed model is not confirmed, nothing was written: {verification.detail}"
+                + (f"; the first tensor that differs is {first!r}" if first else "")
                 + (f"; the step at fault is {culprit}" if culprit else "")
             )
 
@@ -440,8 +441,8 @@ class _Run:
         process.run_passes(process.passes)
         return process.model
 
-    def check(self, candidate: onnx.ModelProto) -> Verification:
-        from graphfix.verify import VerifyOptions, check_model
+    def check(self, candidate: onnx.ModelProto, *, locate: bool = False) -> Verification:
+        from graphfix.verification import VerifyOptions, check_model
 
         options = VerifyOptions(
             inputs=self.options.inputs,
@@ -458,7 +459,9 @@ class _Run:
         def count(done: int, total: int) -> None:
             self.tell(Event("verify", f"comparing with {self.against}", done, total))
 
-        return check_model(self.reference, candidate, base_dir=self.loaded.base_dir, options=options, progress=count)
+        return check_model(
+            self.reference, candidate, base_dir=self.loaded.base_dir, options=options, locate=locate, progress=count
+        )
 
     @contextmanager
     def stage(self, name: str, message: str) -> Iterator[None]:

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 from graphfix.errors import UsageError
-from graphfix.verify import VerifyOptions, check_model
+from graphfix.verification import VerifyOptions, check_model
 
 NO = "no = Constant<value = bool {0}>()"
 

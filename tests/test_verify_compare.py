@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, parser
 
-from graphfix.verify.compare import compare, merge, ulps
-from graphfix.verify.tolerance import BASE, depths, tolerance
+from graphfix.verification.compare import compare, merge, ulps
+from graphfix.verification.tolerance import BASE, depths, tolerance
 
 BFLOAT16 = helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)
 

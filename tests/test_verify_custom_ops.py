@@ -12,8 +12,8 @@ from onnx import numpy_helper, parser
 
 import graphfix
 from graphfix import cli
-from graphfix.verify import VerifyOptions, check_model
-from graphfix.verify.boundary import cut, unknown_nodes
+from graphfix.verification import VerifyOptions, check_model
+from graphfix.verification.boundary import cut, unknown_nodes
 
 NO = "no = Constant<value = bool {0}>()"
 

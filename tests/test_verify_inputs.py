@@ -9,11 +9,11 @@ from realistic_models import MODELS, build
 
 from graphfix.errors import UsageError
 from graphfix.reference import ReferenceSession
-from graphfix.verify import sizes as sizing
-from graphfix.verify.empty import takes_empty
-from graphfix.verify.inputs import InputSearch, floats, integers, mask, within
-from graphfix.verify.roles import usual_range
-from graphfix.verify.uses import Use, Uses
+from graphfix.verification import sizes as sizing
+from graphfix.verification.empty import takes_empty
+from graphfix.verification.inputs import InputSearch, floats, integers, mask, within
+from graphfix.verification.roles import usual_range
+from graphfix.verification.uses import Use, Uses
 
 NO = "no = Constant<value = bool {0}>()"
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 from graphfix.reference import ReferenceSession
-from graphfix.verify import check_model, weights
+from graphfix.verification import check_model, weights
 
 TEXT = """<ir_version: 8, opset_import: ["": 13], producer_name: "someone"> g(float[N, 256] x) => (float[N, 256] y) {
     a = MatMul(x, w) b = Add(a, small) y = Mul(b, v) }"""

@@ -103,10 +103,11 @@ class Verification:
     ``status`` is "confirmed", "failed", "not run" (``verify="none"``, or nothing changed). ``against`` is what the
     fixed model was compared with ("the input model", or "the input model as repaired"). ``sets`` holds one line a set:
     the shapes of its inputs. ``skipped`` holds input sets that the reference itself refused, with its message.
-    ``outputs`` compares what ran with ONNX Runtime's optimisations off (on, when the reference runs with them only),
-    ``optimised`` the same outputs of the fixed model with them on. ``not_compared`` are outputs of which nothing is
-    known, ``not_run`` nodes that were left out on both sides, as nothing here can run them. ``notes`` say how the
-    models were paired. ``layers`` holds the intermediate tensors of both models, when they were asked for.
+    ``outputs`` compares what ran with ONNX Runtime's optimisations off (on, when the reference runs with them
+    only), ``optimised`` the same outputs of the fixed model with them on. ``not_compared`` are outputs of which
+    nothing is known, ``first_difference`` is the first tensor of both models that differs, ``not_run`` nodes that
+    were left out on both sides, as nothing here can run them. ``notes`` say how the models were paired. ``layers``
+    holds the intermediate tensors of both models, when they were asked for.
     """
 
     status: str
@@ -115,6 +116,7 @@ class Verification:
     skipped: list[str] = field(default_factory=list)
     outputs: list[OutputComparison] = field(default_factory=list)
     detail: str = ""
+    first_difference: str = ""
     optimised: list[OutputComparison] = field(default_factory=list)
     not_compared: list[str] = field(default_factory=list)
     not_run: list[str] = field(default_factory=list)

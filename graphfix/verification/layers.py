@@ -12,11 +12,11 @@ import onnx
 
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import ReferenceSession
-from graphfix.verify import compare, seeds
-from graphfix.verify import shell as shells
-from graphfix.verify.compare import Difference
-from graphfix.verify.pairing import Pairing
-from graphfix.verify.tolerance import depths
+from graphfix.verification import compare, seeds
+from graphfix.verification import shell as shells
+from graphfix.verification.compare import Difference
+from graphfix.verification.pairing import Pairing
+from graphfix.verification.tolerance import depths
 
 _BATCH_BYTES = 256 << 20  # of tensors that are asked for in one run
 _UNKNOWN_BYTES = 1 << 20  # counted for a tensor whose size is not known

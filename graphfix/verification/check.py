@@ -12,18 +12,18 @@ from graphfix.reference.ort import OrtModel
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import ReferenceSession, graph_inputs, uses_kernels
 from graphfix.report import OutputComparison, Verification
-from graphfix.verify import compare, seeds
-from graphfix.verify.boundary import Cut, cut, unknown_nodes
-from graphfix.verify.empty import takes_empty
-from graphfix.verify.inputs import InputSearch, InputSet, describe
-from graphfix.verify.pairing import Pairing
-from graphfix.verify.tolerance import depths
+from graphfix.verification import compare, seeds
+from graphfix.verification.boundary import Cut, cut, unknown_nodes
+from graphfix.verification.empty import takes_empty
+from graphfix.verification.inputs import InputSearch, InputSet, describe
+from graphfix.verification.pairing import Pairing
+from graphfix.verification.tolerance import depths
 
 if TYPE_CHECKING:
     import onnx
 
-    from graphfix.verify import Progress, VerifyOptions
-    from graphfix.verify.compare import Difference
+    from graphfix.verification import Progress, VerifyOptions
+    from graphfix.verification.compare import Difference
 
 Runner = Callable[[Mapping[str, Any]], dict[str, Any]]
 Found = dict[str, list["Difference"]]
@@ -80,7 +80,7 @@ class Check:
         self._depths = self._deepest()
 
     def run(self) -> Verification:
-        """Do it. See graphfix.verify.check_model."""
+        """Do it. See graphfix.verification.check_model."""
         result = self._result
         if self._cut is not None:
             result.not_run = self._cut.not_run

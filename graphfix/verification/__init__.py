@@ -1,13 +1,7 @@
-"""Check a model against another: a fixed model against the one it was made from, or any two.
-
-``check_model`` is what graphfix itself uses. The module can also be called: ``graphfix.verify(REFERENCE, CANDIDATE)``
-is `graphfix.api.verify`, the Python form of the command of that name.
-"""
+"""Check a model against another: a fixed model against the one it was made from, or any two."""
 
 from __future__ import annotations
 
-import sys
-import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +21,7 @@ class VerifyOptions:
     """How to check.
 
     ``inputs``: input sets to use instead of generated ones. ``input_shapes``: shapes of generated inputs.
-    ``rtol``, ``atol``: instead of the defaults of graphfix.verify.tolerance. ``sets``: how many sets to generate.
+    ``rtol``, ``atol``: instead of the defaults of graphfix.verification.tolerance. ``sets``: how many sets to generate.
     ``against``, ``subject``: what to call the reference and the other model. ``custom_ops``: paths of libraries of
     custom operators, for both. ``input_ranges``: the lowest and the highest value of generated inputs.
     ``memory_limit``: how many bytes a run may take beyond what the process has; None for 4 GiB and four times
@@ -53,6 +47,7 @@ def check_model(
     *,
     base_dir: Path | None = None,
     options: VerifyOptions | None = None,
+    locate: bool = False,
     progress: Progress | None = None,
 ) -> Verification:
     """Run both models, of equal inputs and outputs, on the same input sets and compare every output.
@@ -62,12 +57,14 @@ def check_model(
     holds ATen nodes runs as the reference does. Neither model is changed. External data is read from ``base_dir``.
 
     The status is "confirmed" when at least one set ran and all sets agree, else "failed", with the reason in
-    ``detail``. ``progress`` is called with the runs done and all runs.
+    ``detail``. With ``locate`` a failure is traced to the first tensor of both models that differs
+    (``first_difference``). ``progress`` is called with the runs done and all runs.
 
     Raises UsageError when ``options.input_shapes`` do not fit the model.
     """
-    from graphfix.verify.check import Check
-    from graphfix.verify.weights import mapped
+    from graphfix.verification.check import Check
+    from graphfix.verification.layers import Setting, first_difference
+    from graphfix.verification.weights import mapped
 
     with mapped([(reference, base_dir), (candidate, base_dir)]) as [(one, folder), (other, other_folder)]:
         check = Check(
@@ -78,16 +75,9 @@ def check_model(
             candidate_dir=other_folder,
             progress=progress,
         )
-        return check.run()
-
-
-class _Module(types.ModuleType):
-    """A module that can be called: the package and the public function have the same name."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> Verification:
-        from graphfix.api import verify
-
-        return verify(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _Module
+        result = check.run()
+        if locate and result.status == "failed" and check.reference is not None and check.telling is not None:
+            setting = Setting(folder, other_folder, check.pairing, options.custom_ops if options else ())
+            found = first_difference(check.reference, check.candidate, check.telling.feeds, setting=setting)
+            result.first_difference = found[0] if found is not None else ""
+        return result

@@ -15,8 +15,8 @@ import onnx
 
 from graphfix.reference.ort import known_operators
 from graphfix.reference.program import needs_kernel, subgraphs, used_names
-from graphfix.verify import shell as shells
-from graphfix.verify.pairing import Pairing
+from graphfix.verification import shell as shells
+from graphfix.verification.pairing import Pairing
 
 # Domains that ONNX Runtime has operators of, for versions that do not tell their operators.
 _DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "com.microsoft")

@@ -1,4 +1,4 @@
-"""Cut one rewrite out of a model: what was there and what takes its place, as two small models of the same inputs.
+"""Excerpt one rewrite out of a model: what was there and what takes its place, as two small models of the same inputs.
 
 The two are cut where the new nodes begin. A tensor at the cut becomes an input, and may then hold anything; so what the
 rewrite may have known about it has to hold by construction. Facts (graphfix.facts) come from how a tensor was made:
@@ -87,12 +87,12 @@ _LARGE = 1 << 20  # bytes of a constant that is not copied but made an input, if
 _HUGE = 1 << 24
 
 
-class Uncuttable(Exception):
+class Inseparable(Exception):
     """The rewrite cannot be checked alone; the message says why."""
 
 
 @dataclass(frozen=True)
-class CutInput:
+class ExcerptInput:
     """A tensor at the cut. ``nonnegative`` is for integers that the facts know to be so."""
 
     name: str
@@ -102,7 +102,7 @@ class CutInput:
 
 
 @dataclass(frozen=True)
-class Cut:
+class Excerpt:
     """``before`` and ``after`` have the inputs ``inputs`` and one output, `OUTPUT`.
 
     ``rounds`` says that they compute floats in an order, or in lanes, of their own.
@@ -110,16 +110,16 @@ class Cut:
 
     before: onnx.ModelProto
     after: onnx.ModelProto
-    inputs: tuple[CutInput, ...]
+    inputs: tuple[ExcerptInput, ...]
     rounds: bool
 
 
-def cut(builder: Builder, result: Value) -> Cut:
-    """The cut of a rewrite that was emitted but not yet put in place. Raises Uncuttable."""
-    return _Cutter(builder, result).cut()
+def excerpt(builder: Builder, result: Value) -> Excerpt:
+    """The excerpt of a rewrite that was emitted but not yet put in place. Raises Inseparable."""
+    return _Search(builder, result).excerpt()
 
 
-class _Cutter:
+class _Search:
     def __init__(self, builder: Builder, result: Value) -> None:
         self.scope: Scope = builder.scope
         self.facts: Facts = builder.facts
@@ -130,7 +130,7 @@ class _Cutter:
         self.functions = {(f.domain, f.name) for f in self.scope.model.proto.functions}
         self.leaves: dict[Value, None] = {}
 
-    def cut(self) -> Cut:
+    def excerpt(self) -> Excerpt:
         self.find_leaves()
         while True:
             before, after = _Side(self, self.old, through=self.anchor), _Side(self, self.new)
@@ -144,7 +144,7 @@ class _Cutter:
                 del self.leaves[leaf]
         inputs = tuple(self.describe(leaf) for leaf in leaves)
         rounds = any(_rounds(node) for node in (*before.nodes, *after.nodes))
-        return Cut(before.model(inputs), after.model(inputs), inputs, rounds)
+        return Excerpt(before.model(inputs), after.model(inputs), inputs, rounds)
 
     # ---- where to cut ----------------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ class _Cutter:
                 continue
             steps += 1
             if steps > _MOST_STEPS_BACK:
-                raise Uncuttable("its inputs come from too far back")
+                raise Inseparable("its inputs come from too far back")
             if not node.is_op("Shape", "Size"):  # of these only the shape counts: see _Side
                 queue += [i for i in node.inputs if i.name]
 
@@ -232,21 +232,21 @@ class _Cutter:
             return True
         return self.facts.shape(value) is not None and not self.goes_back(value, node)
 
-    def describe(self, leaf: Value) -> CutInput:
+    def describe(self, leaf: Value) -> ExcerptInput:
         shape = self.facts.shape(leaf)
         if leaf.dtype is None or leaf.dtype == TensorProto.STRING:
-            raise Uncuttable(f"the element type of {leaf.name!r} is " + ("text" if leaf.dtype else "unknown"))
+            raise Inseparable(f"the element type of {leaf.name!r} is " + ("text" if leaf.dtype else "unknown"))
         if shape is None:
-            raise Uncuttable(f"the rank of {leaf.name!r} is unknown")
+            raise Inseparable(f"the rank of {leaf.name!r} is unknown")
         nonnegative = leaf.dtype in _INTEGERS and self.facts.nonnegative(leaf)
-        return CutInput(leaf.name, leaf.dtype, shape, nonnegative)
+        return ExcerptInput(leaf.name, leaf.dtype, shape, nonnegative)
 
 
 class _Side:
     """One of the two models: all that an output needs, up to the leaves."""
 
-    def __init__(self, cutter: _Cutter, output: Value, through: Node | None = None) -> None:
-        self.cutter = cutter
+    def __init__(self, search: _Search, output: Value, through: Node | None = None) -> None:
+        self.search = search
         self.output = output
         self.nodes: list[Node] = []
         self.constants: dict[str, Constant] = {}
@@ -266,9 +266,9 @@ class _Side:
             if isinstance(value, Constant):
                 self.add_constant(value)
                 continue
-            at_cut = value in cutter.leaves and value is not cutter.old
-            node = None if at_cut else through if value is cutter.old and through else cutter.maker(value)
-            if value.inputs and value.inputs[0] in cutter.own:
+            at_cut = value in search.leaves and value is not search.old
+            node = None if at_cut else through if value is search.old and through else search.maker(value)
+            if value.inputs and value.inputs[0] in search.own:
                 node = value.inputs[0]
             if node is None:
                 self.leaves[value] = None
@@ -278,8 +278,8 @@ class _Side:
             done.add(node)
             stack.append((node, True))
             if len(done) > 4 * _MOST_NODES or len(self.nodes) > _MOST_NODES:
-                raise Uncuttable("what it replaces reaches too far back")
-            if node.is_op("Shape", "Size") and cutter.shape_is_free(node.inputs[0]):
+                raise Inseparable("what it replaces reaches too far back")
+            if node.is_op("Shape", "Size") and search.shape_is_free(node.inputs[0]):
                 shapes_only[node.inputs[0]] = None
                 continue
             stack += [(i, False) for i in node.inputs if i.name]
@@ -297,16 +297,16 @@ class _Side:
         if size > _LARGE and floats:
             self.leaves[value] = None
         elif size > _HUGE:
-            raise Uncuttable(f"the constant {value.name!r} has {size >> 20} MiB")
+            raise Inseparable(f"the constant {value.name!r} has {size >> 20} MiB")
         else:
             self.constants[value.name] = value
 
-    def model(self, inputs: Iterable[CutInput]) -> onnx.ModelProto:
-        scope, whole = self.cutter.scope, self.cutter.scope.model.proto
+    def model(self, inputs: Iterable[ExcerptInput]) -> onnx.ModelProto:
+        scope, whole = self.search.scope, self.search.scope.model.proto
         model = onnx.ModelProto(ir_version=max(whole.ir_version, 4))
         imports: Any = scope.proto if scope.is_function else whole
         model.opset_import.extend(imports.opset_import)
-        if any((n.domain, n.op) in self.cutter.functions for n in self.nodes):
+        if any((n.domain, n.op) in self.search.functions for n in self.nodes):
             model.functions.extend(whole.functions)
         graph = model.graph
         graph.name = "rewrite"

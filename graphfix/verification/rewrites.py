@@ -14,9 +14,9 @@ from graphfix.reference.ort import OrtModel
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import ReferenceSession, uses_kernels
 from graphfix.symbolic import Expr
-from graphfix.verify import compare
-from graphfix.verify.cut import OUTPUT, Cut, CutInput
-from graphfix.verify.inputs import InputSearch, InputSet, describe
+from graphfix.verification import compare
+from graphfix.verification.excerpt import OUTPUT, Excerpt, ExcerptInput
+from graphfix.verification.inputs import InputSearch, InputSet, describe
 
 Array = np.ndarray[Any, Any]
 Sizes = dict[str, int]
@@ -40,8 +40,8 @@ class RewriteCheck:
     feeds: dict[str, Array] = field(default_factory=dict)
 
 
-def check_cut(cut: Cut, *, base_dir: Path | None = None, seed: int = 0) -> RewriteCheck:
-    """Run both sides of a cut and compare.
+def check_rewrite(excerpt: Excerpt, *, base_dir: Path | None = None, seed: int = 0) -> RewriteCheck:
+    """Run both sides of an excerpt and compare.
 
     Where dims are dynamic several sizes are tried, 1 and 0 among them; for each of them, indices that repeat, count
     from the end, lie at the ends and are in order; masks that hold nowhere, everywhere, once; floats with NaN,
@@ -50,22 +50,22 @@ def check_cut(cut: Cut, *, base_dir: Path | None = None, seed: int = 0) -> Rewri
 
     ONNX leaves open which of several writes to one place wins: the side before takes the last, as PyTorch does.
     """
-    return _Check(cut, base_dir, seed).run()
+    return _Check(excerpt, base_dir, seed).run()
 
 
 class _Check:
-    def __init__(self, cut: Cut, base_dir: Path | None, seed: int) -> None:
-        self.cut = cut
+    def __init__(self, excerpt: Excerpt, base_dir: Path | None, seed: int) -> None:
+        self.excerpt = excerpt
         self.base_dir = base_dir
-        self.result = RewriteCheck(exact=not cut.rounds)
+        self.result = RewriteCheck(exact=not excerpt.rounds)
         self.rng = np.random.default_rng(seed)
         self.seed = seed
-        self.unknowns = sorted({u for i in cut.inputs for dim in i.shape for m, _ in dim.terms for u in m})
+        self.unknowns = sorted({u for i in excerpt.inputs for dim in i.shape for m, _ in dim.terms for u in m})
 
     def run(self) -> RewriteCheck:
         result = self.result
         try:
-            self.before = ReferenceSession(self.cut.before, base_dir=self.base_dir, scatters=True)
+            self.before = ReferenceSession(self.excerpt.before, base_dir=self.base_dir, scatters=True)
         except ReferenceRefusal as refusal:
             result.unchecked = f"the reference cannot run it: {refusal}"
             return result
@@ -101,7 +101,7 @@ class _Check:
 
     def candidate(self) -> OrtModel | ReferenceSession:
         """The side after, in ONNX Runtime itself unless that is not to blame: what it refuses may be on both sides."""
-        before, after = self.cut.before, self.cut.after
+        before, after = self.excerpt.before, self.excerpt.after
         if uses_kernels(after):
             return ReferenceSession(after, base_dir=self.base_dir)
         try:
@@ -142,8 +142,8 @@ class _Check:
 
     def fixed_sizes(self) -> set[int]:
         """Small sizes of fixed dims, of inputs and of constants."""
-        sizes = {dim.constant for given in self.cut.inputs for dim in given.shape}
-        for side in (self.cut.before, self.cut.after):
+        sizes = {dim.constant for given in self.excerpt.inputs for dim in given.shape}
+        for side in (self.excerpt.before, self.excerpt.after):
             held = [
                 *side.graph.initializer,
                 *(a.t for n in side.graph.node for a in n.attribute if n.op_type == "Constant"),
@@ -153,7 +153,7 @@ class _Check:
 
     def shapes(self, sizes: Sizes) -> dict[str, tuple[int, ...]] | None:
         shapes = {}
-        for given in self.cut.inputs:
+        for given in self.excerpt.inputs:
             dims = tuple(_evaluate(dim, sizes) for dim in given.shape)
             if any(d < 0 for d in dims):
                 return None
@@ -163,7 +163,7 @@ class _Check:
     # ---- values
 
     def base_set(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[InputSet | None, str]:
-        search = InputSearch(self.before, self.cut.before, count=1, seed=self.seed, input_shapes=shapes)
+        search = InputSearch(self.before, self.excerpt.before, count=1, seed=self.seed, input_shapes=shapes)
         try:
             found = next(iter(search), None)
         except ReferenceRefusal as refusal:  # it does not load
@@ -176,7 +176,7 @@ class _Check:
         Sizes that no fact ties are chosen freely, and some of them must be equal. PyTorch looks at no index where
         nothing is selected; what replaces the node may. (A mask may be the negation of the one that is given.)
         """
-        masks = [i.name for i in self.cut.inputs if _kind(i) == "b" and base.feeds[i.name].size]
+        masks = [i.name for i in self.excerpt.inputs if _kind(i) == "b" and base.feeds[i.name].size]
         if not masks or not self.unknowns:
             return False
 
@@ -194,7 +194,7 @@ class _Check:
 
     def with_variants(self, base: InputSet, few: bool) -> Iterator[tuple[dict[str, Array], Array]]:
         """The set and its variants, as far as the side before runs them, with its result."""
-        if all(base.feeds[i.name].min(initial=0) >= 0 for i in self.cut.inputs if i.nonnegative):
+        if all(base.feeds[i.name].min(initial=0) >= 0 for i in self.excerpt.inputs if i.nonnegative):
             yield base.feeds, base.outputs[OUTPUT]
         for number, feeds in enumerate(self.variants(base.feeds)):
             if few and number > 1:
@@ -205,9 +205,9 @@ class _Check:
                 continue
 
     def variants(self, base: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
-        floats = [i for i in self.cut.inputs if _kind(i) == "f"]
-        masks = [i for i in self.cut.inputs if _kind(i) == "b"]
-        integers = [i for i in self.cut.inputs if _kind(i) in "iu"]
+        floats = [i for i in self.excerpt.inputs if _kind(i) == "f"]
+        masks = [i for i in self.excerpt.inputs if _kind(i) == "b"]
+        integers = [i for i in self.excerpt.inputs if _kind(i) in "iu"]
         odd = {i.name: self.odd_floats(base[i.name]) for i in floats}
         if odd:
             yield {**base, **odd}
@@ -241,7 +241,7 @@ class _Check:
         # Where sums are compared, what overflows depends on their order.
         return np.array(odd + ([info.max, info.min] if self.result.exact else [info.smallest_normal])).astype(dtype)
 
-    def other_integers(self, given: CutInput, base: Array) -> Iterator[Array]:
+    def other_integers(self, given: ExcerptInput, base: Array) -> Iterator[Array]:
         """The whole range of the type, the same value everywhere, the ends, in order, backwards, from the end."""
         if not base.size:
             return
@@ -300,7 +300,7 @@ def _evaluate(dim: Expr, sizes: Sizes) -> int:
     return total
 
 
-def _kind(given: CutInput) -> str:
+def _kind(given: ExcerptInput) -> str:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(given.dtype)
     return "f" if dtype.kind == "V" or dtype.name in ("bfloat16",) else dtype.kind
 

@@ -13,12 +13,12 @@ from graphfix import model_io
 from graphfix.errors import UsageError
 from graphfix.report import LayerComparison, Verification
 from graphfix.user_inputs import check_ranges, check_recorded, check_sets, check_shapes, model_inputs
-from graphfix.verify import Progress, VerifyOptions, compare
-from graphfix.verify.check import Check
-from graphfix.verify.inputs import InputSet
-from graphfix.verify.layers import Setting, compare_layers
-from graphfix.verify.pairing import pair
-from graphfix.verify.weights import mapped
+from graphfix.verification import Progress, VerifyOptions, compare
+from graphfix.verification.check import Check
+from graphfix.verification.inputs import InputSet
+from graphfix.verification.layers import Setting, compare_layers
+from graphfix.verification.pairing import pair
+from graphfix.verification.weights import mapped
 
 if TYPE_CHECKING:
     from graphfix.user_inputs import Arrays

@@ -13,11 +13,11 @@ import onnx
 
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import Input, ReferenceSession
-from graphfix.verify import shell as shells
-from graphfix.verify import sizes as sizing
-from graphfix.verify.empty import takes_empty
-from graphfix.verify.roles import usual_range
-from graphfix.verify.uses import Strength, Use, Uses
+from graphfix.verification import shell as shells
+from graphfix.verification import sizes as sizing
+from graphfix.verification.empty import takes_empty
+from graphfix.verification.roles import usual_range
+from graphfix.verification.uses import Strength, Use, Uses
 
 Array = np.ndarray[Any, Any]
 

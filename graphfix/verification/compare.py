@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphfix.report import OutputComparison
-from graphfix.verify.tolerance import Tolerance, tolerance
+from graphfix.verification.tolerance import Tolerance, tolerance
 
 Array = np.ndarray[Any, Any]
 
@@ -44,9 +44,9 @@ def compare(
     """Compare two values of one output.
 
     dtype and shape must be equal. Integers, bools and strings must be equal; floats may differ by the tolerance of
-    their dtype and ``depth`` (graphfix.verify.tolerance; ``rtol`` and ``atol`` replace it); NaN equals NaN, and an
-    infinity only itself. Sequences are compared element by element. ``max_rel`` is relative to the expected values
-    other than zero.
+    their dtype and ``depth`` (see graphfix.verification.tolerance; ``rtol`` and ``atol`` replace it); NaN equals
+    NaN, and an infinity only itself. Sequences are compared element by element. ``max_rel`` is relative to the
+    expected values other than zero.
     """
     if isinstance(expected, list) or isinstance(actual, list):
         return _compare_lists(expected, actual, rtol, atol, depth)
@@ -74,7 +74,7 @@ def outputs(
     atol: float | None = None,
     depths: Mapping[str, int] | None = None,
 ) -> dict[str, Difference]:
-    """Compare all outputs by name; one that is missing differs. ``depths`` are those of graphfix.verify.tolerance."""
+    """Compare all outputs by name; one that is missing differs. ``depths``: see graphfix.verification.tolerance."""
     depths = depths or {}
     return {
         name: compare(value, actual[name], rtol=rtol, atol=atol, depth=depths.get(name, 1))

@@ -93,7 +93,7 @@ def _check_input(one: Input, other: Input) -> None:
 
 
 def _fixed(one: Input, other: Input) -> dict[str, int]:
-    from graphfix.verify.sizes import symbol
+    from graphfix.verification.sizes import symbol
 
     found = {}
     for axis, (dim, fixed) in enumerate(zip(one.shape or (), other.shape or (), strict=False)):

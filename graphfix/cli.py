@@ -188,6 +188,8 @@ def fix_command(**options: Any) -> int:
     """
     if options["quiet"] and options["verbose"]:
         raise click.UsageError("--quiet and --verbose exclude each other")
+    if "-" in (options["source"], options["output"]):
+        raise click.UsageError("models are read and written as files only: a file called - is ./-")
     options["input_shapes"] = once("--input-shape", options["input_shapes"])
     options["input_ranges"] = once("--input-range", options["input_ranges"])
     return _Run(**options).run()

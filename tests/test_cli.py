@@ -217,6 +217,15 @@ def test_bad_usage(engine: FakeEngine, models: Path, name: str, capfd, monkeypat
     assert sorted(os.listdir()) == before
 
 
+@pytest.mark.parametrize("paths", [("mask_rows.onnx", "-"), ("-", "out.onnx")])
+def test_standard_streams_hold_no_models(engine: FakeEngine, models: Path, paths, capfd, monkeypatch) -> None:
+    monkeypatch.chdir(models)
+    before = sorted(os.listdir())
+    assert run(*paths) == 2
+    assert "a file called - is ./-" in error_line(capfd)
+    assert sorted(os.listdir()) == before
+
+
 def test_missing_arguments(capfd) -> None:
     assert run("only_one.onnx") == 2
     assert "missing argument 'OUT'" in error_line(capfd)

@@ -289,6 +289,17 @@ def test_external_data(tmp_path: Path, simplify: bool) -> None:
     assert named(result.graph.node)["reads"] == named(model.graph.node)["reads"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions")
+def test_copied_external_data_is_as_private_as_the_original(tmp_path: Path) -> None:
+    external(tmp_path, 40)
+    table = tmp_path / "table.bin"
+    table.write_bytes(np.zeros(41 * 1024, np.float32).tobytes())
+    table.chmod(0o600)
+    (tmp_path / "other").mkdir()
+    graphfix.fix(tmp_path / "in.onnx", tmp_path / "other" / "out.onnx", verify="none")
+    assert (tmp_path / "other" / "table.bin").stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="sparse files, and memory in kilobytes")
 def test_external_data_is_not_read(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 from planted_faults import planted
 
 import graphfix
-from graphfix import pipeline, simplify
+from graphfix import cli, pipeline, simplify
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.scatter import scatter_elements, scatter_nd
 
@@ -63,6 +63,41 @@ def test_what_is_said():
     assert (model_only.rewrites.checked, model_only.verification.status) == (0, "confirmed")
     neither = graphfix.fix(_two_writes(), simplify=False, verify="none").report
     assert (neither.rewrites.checked, neither.verification.status) == (0, "not run")
+
+
+REDUCED = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[6] x, int64[4] i, float[4] v) => (float[6] y) { y = ScatterElements<reduction="add">(x, i, v) }"""
+NOTHING = """<ir_version: 8, opset_import: ["" : 18]> g (float[6] x) => (float[6] y) { y = Neg(x) }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "verify", "claims", "silent_on"),
+    [
+        (TWO_WRITES, "all", ["equal to the input model on", "2 checked alone on"], ["not checked", "tolerance"]),
+        (TWO_WRITES, "model", ["equal to the input model on"], ["checked alone"]),
+        (TWO_WRITES, "rewrites", ["each rewrite alone", "the whole model was not run"], ["the input model"]),
+        (TWO_WRITES, "none", ["not checked (--verify none)"], ["equal", "confirmed", "checked alone"]),
+        (REDUCED, "model", ["the input model on"], ["checked alone"]),
+        (NOTHING, "all", ["not checked: nothing was changed"], ["confirmed", "equal", "checked alone"]),
+    ],
+)
+def test_every_word_of_the_summary_is_true(text, verify, claims, silent_on, tmp_path, capfd):
+    """What was not compared is not called equal, and nothing here was compared with PyTorch."""
+    onnx.save(parser.parse_model(text), tmp_path / "in.onnx")
+    arguments = [str(tmp_path / "in.onnx"), str(tmp_path / "out.onnx"), "--no-simplify", "--verify", verify]
+    assert cli.run(arguments) == 0
+    words = " ".join(capfd.readouterr().out.split())
+    assert [claim for claim in claims if claim not in words] == []
+    assert [claim for claim in [*silent_on, "PyTorch"] if claim in words] == []
+
+
+def test_a_rounded_result_is_not_called_equal(tmp_path, capfd):
+    onnx.save(parser.parse_model(REDUCED), tmp_path / "in.onnx")
+    assert cli.run([str(tmp_path / "in.onnx"), str(tmp_path / "out.onnx"), "--no-simplify"]) == 0
+    words = " ".join(capfd.readouterr().out.split())
+    report = graphfix.fix(tmp_path / "in.onnx", simplify=False).report
+    assert ("but for rounding" in words) == (report.rewrites.exact < report.rewrites.checked)
+    assert ("equal to the input model" in words) == all(o.exact for o in report.verification.outputs)
 
 
 def test_facts_about_inputs_hold_at_the_cut():

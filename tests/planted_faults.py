@@ -48,9 +48,11 @@ def planted(monkeypatch, name: str, node: str):
 
 def _plant_in_writes(patch, fault, node, applied):
     real = pass_base.lower
+    done = []  # lowering may call itself
 
     def lower(write, builder, site):
-        if builder.anchor.name == node and not applied:
+        if builder.anchor.name == node and builder not in done:
+            done.append(builder)
             wrong = fault(write, builder)
             if wrong is not None:
                 applied.append(node)

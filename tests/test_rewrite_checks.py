@@ -113,6 +113,25 @@ def test_facts_about_inputs_hold_at_the_cut():
     assert found.rewrites.checked == 2 and found.rewrites.exact == 2
 
 
+LARGE_MASK = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[4,256,100,100] x, bool[4,256,100,100] m) => (float[4,256,100,100] y) {
+    at = NonZero(m)  rows = Transpose<perm=[1,0]>(at)  read = GatherND(x, rows)  two = Constant<value = float {2}>()
+    double = Mul(read, two)  y = ScatterND(x, rows, double) }"""
+LARGE_ROWS = """<ir_version: 8, opset_import: ["" : 18]>
+    g (float[1200,300] x, int64[3,1] i, float[3,300] v) => (float[1200,300] y) { y = ScatterND(x, i, v) }"""
+
+
+@pytest.mark.parametrize("text", [LARGE_MASK, LARGE_ROWS])
+def test_large_fixed_sizes(text, monkeypatch):
+    """Smaller where the nodes do not hold the sizes (a Where), at the full size on few sets where they do."""
+    found = graphfix.fix(parser.parse_model(text), simplify=False, verify="rewrites").report.rewrites
+    assert found.checked == 1 and (found.sets > 5) == (text is LARGE_MASK)
+    model = parser.parse_model(text)
+    model.graph.node[-1].name = "wrong"
+    with planted(monkeypatch, "signs_lost", "wrong"), pytest.raises(graphfix.NotConfirmedError, match="'wrong'"):
+        graphfix.fix(model, simplify=False, verify="rewrites")
+
+
 def test_a_rewrite_that_cannot_be_cut_out_is_reported():
     """Nothing tells the sizes that make the values fit: the model runs only for one of them."""
     model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>

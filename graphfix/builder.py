@@ -358,8 +358,12 @@ class Builder:
         return self.emit("Squeeze", [x, self.constant(np.array(sorted(dropped)))], None, x.dtype, shape)
 
     def transpose(self, x: Value, perm: Sequence[int]) -> Value:
+        """Two of them become one, or none."""
         if list(perm) == list(range(len(perm))):
             return x
+        before = self.facts.permutation(x)
+        if before is not None:
+            return self.transpose(x.inputs[0].inputs[0], [before[p] for p in perm])
         known = self._small_constant(x)
         if known is not None:
             return self.constant(known.transpose(perm), x.dtype)

@@ -405,6 +405,14 @@ class Facts:
         values = self.const(given) if given is not None else None
         return None if values is None else [int(a) for a in values.reshape(-1)]
 
+    def permutation(self, tensor: Value) -> list[int] | None:
+        """The order of axes of the Transpose that makes a tensor; None when none does."""
+        node: Any = tensor.inputs[0] if tensor.inputs else None
+        rank = self.rank(tensor)
+        if node is None or not node.is_op("Transpose") or node.has_references or rank is None:
+            return None
+        return list(node.attrs.get("perm") or range(rank - 1, -1, -1))
+
     def slices(self, node: Node) -> dict[int, tuple[Bound, Bound, int]] | None:
         """The (start, stop, step) of a Slice or DynamicSlice node by axis; None when axes or steps are not constant.
 

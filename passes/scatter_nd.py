@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from graphfix.builder import Builder
 from graphfix.graph import Node, Value
 from graphfix.index_reading import read_write
-from graphfix.index_write import IndexWrite, Mask, Reduction
+from graphfix.index_write import Full, IndexWrite, Mask, Points, Reduction, Span
 from graphfix.mask_reading import decided_by, mask_of_indices
 from graphfix.packed_values import find_packed_values
 from graphfix.pass_base import Pass, Refusal, Rewrite, Site, lower
@@ -45,10 +47,44 @@ class ScatterND(Pass):
             write = masked_write(node, place[0], updates, reduction, site)
         else:
             write = IndexWrite(data, place, updates, reduction, node.outputs[0])
-        return portable(lower(write, builder, site), builder)
+        order = _turned_for_the_write(node, write, site)
+        if order is None:
+            return portable(lower(write, builder, site), builder)
+        result = portable(lower(_untransposed(write, order, builder), builder, site), builder)
+        if isinstance(result, Refusal) or result.kept is not None:
+            return result
+        return replace(result, result=builder.transpose(result.result, order))
 
     def operator(self, node: Node) -> str:
         return "ScatterND"
+
+
+def _turned_for_the_write(node: Node, write: IndexWrite, site: Site) -> list[int] | None:
+    """The order of the Transpose in front of a write to the first axis, when another one behind it turns the axes back.
+
+    So does torch.onnx (dynamo) write ``x[:, :, i] = v``: ScatterND knows leading axes only.
+    """
+    order = site.facts.permutation(write.data)
+    if order is None or len(write.index) != 1 or not isinstance(write.index[0], Points | Span):
+        return None
+    entry, output = write.index[0], node.outputs[0]
+    if isinstance(entry, Points) and site.facts.rank(entry.tensor) != 1:
+        return None
+    if site.facts.uniform(write.values) is None and site.facts.rank(write.values) != len(order):
+        return None
+    back = [order.index(axis) for axis in range(len(order))]
+    readers = [site.facts.permutation(reader.outputs[0]) for reader in output.outputs]
+    alone = output not in site.scope.model.outputs
+    return order if alone and readers and all(reader == back for reader in readers) else None
+
+
+def _untransposed(write: IndexWrite, order: list[int], builder: Builder) -> IndexWrite:
+    """The same write into what was transposed."""
+    back = [order.index(axis) for axis in range(len(order))]
+    rank = builder.facts.rank(write.values)
+    values = builder.transpose(write.values, back) if rank == len(order) else write.values
+    index = (*[Full()] * order[0], *write.index)
+    return replace(write, data=write.data.inputs[0].inputs[0], index=index, values=values)
 
 
 def masked_write(node: Node, mask: Mask, updates: Value, reduction: Reduction, site: Site) -> IndexWrite:

@@ -239,3 +239,18 @@ def test_with_no_budget_at_all(case) -> None:
     assert got.dtype == answer.dtype
     tolerance = 2e-2 if answer.dtype == np.float16 else 1e-4
     np.testing.assert_allclose(got, answer, rtol=tolerance, atol=tolerance)
+
+
+def test_transposes_around_a_write_go() -> None:
+    """What the exporter turned for ScatterND's sake is written as it is."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[4,6,5] x, float[4,6,2] v) => (float[4,6,5] y)
+        <int64[2,1] i = {1, 2}> {
+        t = Transpose<perm=[2,0,1]>(x)  u = Transpose<perm=[2,0,1]>(v)
+        s = ScatterND(t, i, u)  y = Transpose<perm=[1,2,0]>(s) }""")
+    fixed = graphfix.fix(model).model
+    assert {n.op_type for n in fixed.graph.node} == {"Slice", "Concat"}
+    x, v = np.arange(120, dtype=np.float32).reshape(4, 6, 5), -np.ones((4, 6, 2), np.float32)
+    expected = x.copy()
+    expected[:, :, 1:3] = v
+    np.testing.assert_array_equal(run(fixed, {"x": x, "v": v}), expected)

@@ -322,3 +322,64 @@ def test_sums_over_edges(case) -> None:
         assert sum(n.op_type == "Equal" and n.input[0] not in negated for n in done.model.graph.node) == 1
     with np.errstate(over="ignore"):
         np.testing.assert_allclose(run(done.model, feeds), np.concatenate(answers), rtol=1e-6)
+
+
+@st.composite
+def turned(draw: st.DrawFn):
+    rank = draw(st.integers(2, 4))
+    shape = tuple(draw(st.integers(1, 5)) for _ in range(rank))
+    axis = draw(st.integers(1, rank - 1))
+    rest = [a for a in range(rank) if a != axis]
+    order = [axis, *(draw(st.permutations(rest)))]
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    start = draw(st.integers(0, shape[axis] - 1))
+    count = draw(st.integers(1, 4))
+    index = {
+        "runtime": rng.integers(-shape[axis], shape[axis], count),
+        "constant": rng.integers(0, shape[axis], count),
+        "slice": np.arange(start, shape[axis]),
+    }[kind := draw(st.sampled_from(["runtime", "constant", "slice"]))]
+    fill = draw(st.booleans())
+    values = rng.normal(size=tuple(len(index) if a == axis else n for a, n in enumerate(shape))).astype(np.float32)
+    values = np.full_like(values, 7) if fill else values
+    reduction = draw(st.sampled_from(["none", "none", "add"]))
+    data = rng.normal(size=shape).astype(np.float32)
+    data.reshape(-1)[rng.integers(0, data.size)] = rng.choice([np.nan, np.inf])
+    return data, axis, order, index, kind, values, fill, reduction, draw(st.booleans()), draw(st.booleans())
+
+
+@SETTINGS
+@given(turned())
+def test_writes_between_transposes(case) -> None:
+    """``x[:, i] = v`` as torch.onnx (dynamo) writes it: the written axis is turned to the front, and back."""
+    data, axis, order, index, kind, values, fill, reduction, other_reader, dynamic = case
+    back = [order.index(a) for a in range(data.ndim)]
+    graph = Graph()
+    feeds = {"x": data}
+    if kind == "runtime":
+        feeds["i"] = index
+        column = graph.unsqueeze("i", -1, 18)
+    else:
+        column = graph.constant(index[:, None])
+    if fill:
+        updates = graph.constant(values.transpose(order))
+    else:
+        feeds["v"] = values
+        updates = graph.node("Transpose", "v", perm=order)
+    turned_data = graph.node("Transpose", "x", perm=order)
+    written = graph.node("ScatterND", turned_data, column, updates, reduction=reduction)
+    result = graph.node("Transpose", written, perm=back)
+    if other_reader:  # what is read as it is turned stays so
+        result = graph.node("Add", result, graph.node("Transpose", graph.node("Neg", written), perm=back))
+    model = graph.model(result, feeds, data.dtype, 18, dynamic)
+    answer = data.copy()
+    for place in range(len(index)):
+        at = (*[slice(None)] * axis, index[place])
+        new = values[(*[slice(None)] * axis, place)]
+        answer[at] = answer[at] + new if reduction == "add" else new
+    with np.errstate(invalid="ignore"):
+        answer = answer - answer if other_reader else answer
+    done = fixed(model)
+    np.testing.assert_allclose(run(done.model, feeds), answer, rtol=1e-5, atol=1e-6)
+    if not dynamic:
+        assert not LEFT & {n.op_type for n in done.model.graph.node}

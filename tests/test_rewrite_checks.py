@@ -113,6 +113,19 @@ def test_facts_about_inputs_hold_at_the_cut():
     assert found.rewrites.checked == 2 and found.rewrites.exact == 2
 
 
+def test_counters_in_floats_hold_at_the_cut():
+    """What a rewrite knows of a bound that is computed in floats is so in the check as well."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[4,9] x, float f, float[4] v) => (float[4,9] y) {
+        one = Constant<value = float {1}>()  next = Add(f, one)  stop = Cast<to=7>(next)  start = Cast<to=7>(f)
+        nine = Constant<value = int64 {9}>()  end = Min(stop, nine)  step = Constant<value = int64 {1}>()
+        places = Range(start, end, step)  row = Constant<value_ints=[1,-1]>()  r = Reshape(places, row)
+        many = Constant<value_ints=[4,1]>()  i = Tile(r, many)  last = Constant<value_ints=[1]>()
+        k = Shape(i)  u = Unsqueeze(v, last)  values = Expand(u, k)  y = ScatterElements<axis=1>(x, i, values) }""")
+    found = graphfix.fix(model, verify="rewrites", simplify=False, input_ranges={"f": (0, 8)}).report
+    assert found.rewrites.checked == 1
+
+
 LARGE_MASK = """<ir_version: 8, opset_import: ["" : 18]>
     g (float[4,256,100,100] x, bool[4,256,100,100] m) => (float[4,256,100,100] y) {
     at = NonZero(m)  rows = Transpose<perm=[1,0]>(at)  read = GatherND(x, rows)  two = Constant<value = float {2}>()

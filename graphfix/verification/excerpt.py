@@ -21,7 +21,7 @@ from graphfix.builder import Builder
 from graphfix.facts import Facts
 from graphfix.graph import Constant, Node, Scope, Value
 from graphfix.model_io import tensor_bytes
-from graphfix.symbolic import Expr
+from graphfix.symbolic import Expr, product
 
 OUTPUT = "graphfix/output"
 
@@ -188,6 +188,8 @@ class _Search:
             return True
         if self.sized_inside(value):
             return True
+        if self.is_single(value) and all(self.is_single(i) for i in node.inputs if i.name):
+            return True  # counters and bounds are computed in floats as well
         kinds = {i.dtype for i in node.inputs if i.name}
         if value.dtype in _INTEGERS:
             return node.is_op("Shape", "Size", "TopK", "ArgMax", "ArgMin") or bool(
@@ -196,6 +198,11 @@ class _Search:
         if value.dtype == TensorProto.BOOL:
             return bool(kinds & (_INTEGERS | {TensorProto.BOOL}))
         return self.facts.uniform(value) is not None or (node.is_op(*_MOVES) and self.moves_to_leaf(value))
+
+    def is_single(self, value: Value) -> bool:
+        """Whether a value has one element."""
+        shape = self.facts.shape(value)
+        return shape is not None and product(shape).constant == 1
 
     def moves_to_leaf(self, value: Value) -> bool:
         """Whether a value only moves what is a constant, an input of the cut, or read by the new nodes too."""

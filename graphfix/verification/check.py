@@ -163,7 +163,11 @@ class Check:
     def _library_hint(self, model: onnx.ModelProto) -> str:
         """What to do about operators that nothing here knows."""
         unknown = [] if self._options.custom_ops else list(unknown_nodes(model))
-        return f"; --custom-ops takes the library that has {unknown[0].partition(' ')[0]}" if unknown else ""
+        if not unknown:
+            return ""
+        unlike = self.reference is not None and self._cut is None
+        why = ", as the models are compared around such nodes only where both have the same" if unlike else ""
+        return f"; --custom-ops takes the library that has {unknown[0].partition(' ')[0]}{why}"
 
     def _reference_session(self, *, optimise: bool | None = None) -> ReferenceSession:
         assert self.reference is not None

@@ -15,8 +15,9 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 
+from graphfix.protobuf import bodies, used_names
 from graphfix.reference.ort import known_operators
-from graphfix.reference.program import needs_kernel, subgraphs, used_names
+from graphfix.reference.program import needs_kernel
 from graphfix.verification import shell as shells
 from graphfix.verification.pairing import Pairing
 
@@ -68,7 +69,7 @@ def unknown_nodes(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
     def unknown(node: onnx.NodeProto) -> str:
         """The operator that is not known: the node's own or one within; "" when all are."""
         key = (node.domain, node.op_type)
-        inside = next((found for body in subgraphs(node) for inner in body.node if (found := unknown(inner))), "")
+        inside = next((found for body in bodies(node) for inner in body.node if (found := unknown(inner))), "")
         if inside:
             return f"{inside} in {node.op_type}"
         if key in functions:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from graphfix.model_io import tensor_bytes
 from graphfix.reference.memory import bounded, default_limit
 from graphfix.reference.ort import OrtModel
@@ -111,6 +113,12 @@ class Check:
             notes.append(
                 f"ONNX Runtime's optimisations change {self._against} itself, beyond the tolerance: "
                 f"{_listed(self._sensitive)}"
+            )
+        silent = {name for name in names if not any(_tells(found.outputs.get(name)) for found in sets)}
+        if silent:
+            notes.append(
+                f"without a number in every set, so that only dtype and shape were compared: {_listed(silent)} "
+                "(--inputs takes inputs that tell more)"
             )
         if self._cut is not None:
             notes.append(self._cut.detail())
@@ -385,6 +393,15 @@ def _listed(names: set[str]) -> str:
     """Some of the names, and how many more there are."""
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(sorted(names)[:_MOST_NAMES]) + more
+
+
+def _tells(value: Any) -> bool:
+    """Whether an output holds anything that another model could give otherwise: an element that is not NaN."""
+    if isinstance(value, list):
+        return any(_tells(element) for element in value)
+    if value is None or not value.size:
+        return False
+    return value.dtype.kind in "OSUbiu" or not bool(np.isnan(value).all())
 
 
 def _dtype(value: Any) -> str:

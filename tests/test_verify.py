@@ -278,3 +278,12 @@ def test_outputs_that_tell_nothing_are_named(last: str) -> None:
     one, two = (onnx.parser.parse_model(text.replace("OP", op)) for op in ("Sin", "Cos"))
     found = check_model(one, two)
     assert found.status == "confirmed" and "only dtype and shape were compared: y " in found.detail
+
+
+def test_the_first_tensor_is_sought_with_the_tolerance_that_was_asked_for() -> None:
+    text = """<ir_version: 8, opset_import: ["": 16]>
+        g (float[4] x) => (float[4] y) <float o = {OFFSET}> { t = Add(x, o) u = Neg(t) y = Abs(u) }"""
+    one, two = (onnx.parser.parse_model(text.replace("OFFSET", offset)) for offset in ("1", "1.000003"))
+    assert check_model(one, two).status == "confirmed"
+    strict = check_model(one, two, options=VerifyOptions(rtol=1e-9, atol=1e-9), locate=True)
+    assert (strict.status, strict.first_difference) == ("failed", "t")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from onnx import TensorProto
+
 from graphfix.builder import INT64, Builder
 from graphfix.facts import Facts
 from graphfix.graph import Node, Value
@@ -16,7 +18,8 @@ from graphfix.selection import range_bounds
 from graphfix.symbolic import ONE, Expr
 
 _LAYOUT = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
-_MOST_EXACT = 1 << 24  # up to here float32 counts without a gap
+_MOST_EXACT = 1 << 24  # up to here these types count without a gap
+_COUNTING = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT32, TensorProto.INT64)
 
 
 def at_counter(write: IndexWrite, facts: Facts, builder: Builder) -> IndexWrite:
@@ -56,9 +59,11 @@ def _is_next(start: Value, stop: Value, extent: Expr, facts: Facts) -> bool:
 
 
 def _counted(tensor: Value) -> Value:
-    """A number before it was cast or given another shape."""
-    while tensor.inputs and tensor.inputs[0].is_op("Cast", *_LAYOUT):
-        tensor = tensor.inputs[0].inputs[0]
+    """A number before it was cast to a type that counts as far, or given another shape."""
+    node = _maker(tensor)
+    while node is not None and (node.is_op(*_LAYOUT) or (node.is_op("Cast") and node.attrs.get("to") in _COUNTING)):
+        tensor = node.inputs[0]
+        node = _maker(tensor)
     return tensor
 
 

@@ -64,12 +64,13 @@ does so for this model. Compare the result with the original before you rely on 
     "GF905": (
         "rewrites-confirmed",
         """\
-Each rewrite alone gave exactly what it replaced (--verify rewrites); the model as a whole was not run.
+Each rewrite alone agreed with what it replaced (--verify rewrites); the model as a whole was not run.
 
 What is replaced and what replaces it are cut out and run side by side, on inputs made to break them: indices that
 repeat, count from the end, lie at the ends, or are in order; masks that hold nowhere, everywhere or once; floats with
 NaN, infinities, -0.0 and subnormal numbers; sizes of 0 and 1 beside others. Of several writes to one place the last
-has to win. Sums may differ in rounding. What onnxsim does afterwards is not covered: --no-simplify leaves it out.""",
+has to win. Every value has to be equal, unless the rewrite sums or computes floats anew: those may differ in rounding.
+What onnxsim does afterwards is not covered: --no-simplify leaves it out.""",
     ),
 }
 

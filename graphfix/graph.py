@@ -16,6 +16,8 @@ import onnx_graphsurgeon as gs
 from onnx import AttributeProto, TensorProto
 from onnx_graphsurgeon.ir.tensor import LazyValues
 
+from graphfix.protobuf import all_nodes, attribute_bodies, bodies
+
 STANDARD_DOMAINS = ("", "ai.onnx")
 
 
@@ -369,8 +371,7 @@ def walk(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.NodeProto]]:
             yield path, node
             label = node.name or next((o for o in node.output if o), "?")
             for attribute in node.attribute:
-                bodies = [attribute.g] if attribute.type == onnx.AttributeProto.GRAPH else list(attribute.graphs)
-                for body in bodies:
+                for body in attribute_bodies(attribute):
                     yield from of(body.node, f"{path}/{label}.{attribute.name}".lstrip("/"))
 
     yield from of(model.graph.node, "")
@@ -380,16 +381,15 @@ def walk(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.NodeProto]]:
 
 def count_nodes(model: onnx.ModelProto) -> int:
     """The number of nodes in all graphs, bodies and functions."""
-    return sum(1 for _ in walk(model))
+    return sum(1 for _ in all_nodes(model))
 
 
 def _names_read(node: onnx.NodeProto) -> Iterator[str]:
     yield from node.input
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.type == AttributeProto.GRAPH else []), *attribute.graphs):
-            yield from (o.name for o in graph.output)
-            for inner in graph.node:
-                yield from _names_read(inner)
+    for graph in bodies(node):
+        yield from (o.name for o in graph.output)
+        for inner in graph.node:
+            yield from _names_read(inner)
 
 
 def _all_names(model: onnx.ModelProto) -> Iterator[str]:
@@ -405,7 +405,4 @@ def _all_names(model: onnx.ModelProto) -> Iterator[str]:
             yield node.name
             yield from node.input
             yield from node.output
-            for attribute in node.attribute:
-                if attribute.type == AttributeProto.GRAPH:
-                    graphs.append(attribute.g)
-                graphs.extend(attribute.graphs)
+            graphs.extend(bodies(node))

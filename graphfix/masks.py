@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from onnx import TensorProto
 
 from graphfix.graph import Value
 from graphfix.symbolic import Expr
+
+if TYPE_CHECKING:
+    from graphfix.facts import Facts
 
 MASKS = {TensorProto.BOOL, TensorProto.UINT8}
 
@@ -21,9 +26,13 @@ def mask_root(mask: Value) -> Value:
     return mask
 
 
-def same_mask(a: Value, b: Value) -> bool:
-    """Whether two tensors are the same mask, but for casts to bool and flattening."""
-    return mask_root(a) is mask_root(b)
+def same_mask(a: Value, b: Value, facts: Facts) -> bool:
+    """Whether two tensors are the same mask, but for casts to bool.
+
+    A flattened mask is the same only as another that is flattened: it decides about other positions than the mask that
+    it was made from.
+    """
+    return mask_root(a) is mask_root(b) and facts.rank(a) == facts.rank(b)
 
 
 def count_of(mask: Value) -> Expr:

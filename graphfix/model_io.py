@@ -26,6 +26,7 @@ from typing import IO, TYPE_CHECKING
 
 from graphfix.aten import is_aten
 from graphfix.errors import InputError
+from graphfix.protobuf import attribute_bodies, nodes_within
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
@@ -210,25 +211,13 @@ def _complete_imports(model: ModelProto, where: str) -> list[str]:
         return []
     versions = [
         onnx.defs.get_schema(node.op_type).since_version
-        for node in _all_nodes(model.graph.node)
+        for node in nodes_within(model.graph.node)
         if node.domain in DEFAULT_DOMAINS and onnx.defs.has(node.op_type)
     ]
     if not versions:
         return []
     model.opset_import.add(domain="", version=max(versions))
     return [f"the model does not say which opset its nodes are from: taken as {max(versions)}, like ONNX Runtime does"]
-
-
-def _all_nodes(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for body in _bodies(attribute):
-                yield from _all_nodes(body.node)
-
-
-def _bodies(attribute: AttributeProto) -> list[GraphProto]:
-    return [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
 
 
 # ---------------------------------------------------------------------------------------------------- external data
@@ -282,7 +271,7 @@ def _attribute_tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
     ]:
         yield sparse.values
         yield sparse.indices
-    for body in _bodies(attribute):
+    for body in attribute_bodies(attribute):
         yield from _graph_tensors(body)
 
 
@@ -483,7 +472,7 @@ class _GraphChecker:
             self._check_operator(node, scope)
             used = {name: None for name in node.input if name}
             for attribute in node.attribute:
-                for body in _bodies(attribute):
+                for body in attribute_bodies(attribute):
                     inner = " / ".join(filter(None, (scope, f"{attribute.name} of {node_label(node)}")))
                     used.update(dict.fromkeys(sorted(self._check_graph(body, (known, *outer), inner))))
             for name in used:
@@ -571,7 +560,7 @@ class _GraphChecker:
 
     def _check_function_calls(self) -> None:
         calls = {
-            (f.domain, f.name): {(n.domain, n.op_type) for n in _all_nodes(f.node)} & self.local
+            (f.domain, f.name): {(n.domain, n.op_type) for n in nodes_within(f.node)} & self.local
             for f in self.model.functions
         }
         remaining = dict(calls)

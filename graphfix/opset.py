@@ -27,6 +27,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from graphfix.aten import is_aten
 from graphfix.errors import UnsupportedError, UsageError
 from graphfix.model_io import DEFAULT_DOMAINS, REMOVED_OPS, node_label
+from graphfix.protobuf import attribute_bodies, bodies
 
 # Opsets whose changes have been read. A later one may give an added attribute a default that means something new.
 _REVIEWED = 28
@@ -132,7 +133,7 @@ class _Scope:
                 node_index, attribute_name, body_index = step
                 attributes = inferred.node[node_index].attribute if inferred is not None else ()
                 attribute = next((a for a in attributes if a.name == attribute_name), None)
-                inferred = None if attribute is None else [*attribute.graphs, attribute.g][body_index]
+                inferred = None if attribute is None else attribute_bodies(attribute)[body_index]
         if inferred is None:
             return {}
         values = [*inferred.value_info]
@@ -199,8 +200,7 @@ class _Conversion:
         scope = _Scope(self, proto, outer, source, path)
         for index, node in enumerate(proto.node):
             for attribute in node.attribute:
-                bodies = [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
-                for body_index, body in enumerate(bodies):
+                for body_index, body in enumerate(attribute_bodies(attribute)):
                     self._plan(body, scope, source, (*path, (index, attribute.name, body_index)))
             converted = [node] if self._leaves_alone(node) else self._migrate_or_refuse(scope, node, source)
             scope.changed |= len(converted) != 1 or converted[0] is not node
@@ -497,7 +497,7 @@ def _names(proto: GraphProto | FunctionProto) -> Iterator[str]:
         yield from (*proto.input, *proto.output)
     for node in proto.node:
         yield from (node.name, *node.input, *node.output)
-        for body in _bodies(node):
+        for body in bodies(node):
             yield from _names(body)
 
 
@@ -509,19 +509,12 @@ def _read_names(model: ModelProto) -> set[str]:
         read.update(o if isinstance(o, str) else o.name for o in proto.output)
         for node in proto.node:
             read.update(node.input)
-            for body in _bodies(node):
+            for body in bodies(node):
                 collect(body)
 
     for proto in (model.graph, *model.functions):
         collect(proto)
     return read
-
-
-def _bodies(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
 
 
 # ----------------------------------------------------------------------------------------------- what schemas tell

@@ -299,7 +299,7 @@ def _read(node: Node, mask: Value, width: int, facts: Facts) -> _Read | None:
     whole = read_by_mask(node, facts)
     if whole is not None:
         source, by = whole
-        fits = same_mask(by, mask) and _fits(source, 0, mask, width, facts)
+        fits = same_mask(by, mask, facts) and _fits(source, 0, mask, width, facts)
         return _Read(source, 0, 0, lambda tensor, _: tensor) if fits else None
     if node.is_op("Gather"):
         return _gathered(node, mask, width, facts)
@@ -323,7 +323,7 @@ def _gathered(node: Node, mask: Value, width: int, facts: Facts) -> _Read | None
     source, index = node.inputs
     shape, indices = facts.shape(source), facts.shape(index)
     by = mask_of_vector(index, facts)
-    if width != 1 or by is None or not same_mask(by, mask) or not shape or indices is None:
+    if width != 1 or by is None or not same_mask(by, mask, facts) or not shape or indices is None:
         return None
     axis = node.attrs.get("axis", 0) % len(shape)
     long = [i for i, size in enumerate(indices) if size != ONE]
@@ -345,7 +345,7 @@ def _gathered_points(node: Node, mask: Value, width: int, facts: Facts) -> _Read
         return None
     own = [f.dim for f in factors if f.dim is not None]
     unused = [d for d in range(len(grid) - 1) if d not in own]
-    at = next((f for f in factors if f.mask is not None and same_mask(f.mask, mask) and f.width == width), None)
+    at = next((f for f in factors if f.mask is not None and same_mask(f.mask, mask, facts)), None)
     if at is None or at.dim is None or own != sorted(set(own)) or any(grid[d] != ONE for d in unused):
         return None
     if not _fits(source, at.axis, mask, width, facts):
@@ -393,7 +393,7 @@ def _indexed(node: Node, mask: Value, width: int, facts: Facts) -> _Read | None:
             axis += 1
             continue
         if item.dtype in MASKS:
-            if at is not None or not same_mask(item, mask):
+            if at is not None or not same_mask(item, mask, facts):
                 return None
             at = axis
             taken.append(axis)

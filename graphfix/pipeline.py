@@ -19,6 +19,7 @@ from graphfix.facts import Facts
 from graphfix.graph import Model, Node, Scope, attributes_of, count_nodes, walk
 from graphfix.lowering.base import Context
 from graphfix.pass_base import Fault, Pass, Refusal, Repair, Rewrite, Safety, Site
+from graphfix.protobuf import all_nodes
 from graphfix.report import Left, Replacement, Report, Verification
 from graphfix.verification.excerpt import Excerpt, Inseparable, excerpt
 
@@ -511,7 +512,7 @@ def _is_unloadable(node: onnx.NodeProto) -> bool:
 
 
 def _loadable(model: onnx.ModelProto) -> bool:
-    return not any(_is_unloadable(node) for _, node in walk(model))
+    return not any(_is_unloadable(node) for node in all_nodes(model))
 
 
 def _operator_of(node: onnx.NodeProto) -> str:

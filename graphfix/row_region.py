@@ -138,7 +138,7 @@ class _Finder:
         if len(self.region.order) > _MOST_NODES:
             return None
         source = read_by_mask(node, self.facts)
-        if source is not None and same_mask(source[1], self.region.mask):
+        if source is not None and same_mask(source[1], self.region.mask, self.facts):
             whole_shape, mask_shape = self.facts.shape(source[0]), self.facts.shape(self.region.mask)
             if whole_shape is None or mask_shape is None or whole_shape[: self.width] != mask_shape:
                 return None
@@ -381,7 +381,7 @@ def _downstream_of_reads(region: RowRegion, facts: Facts) -> set[Value]:
                 continue
             seen_nodes.add(node)
             source = read_by_mask(node, facts)
-            if source is not None and same_mask(source[1], region.mask):
+            if source is not None and same_mask(source[1], region.mask, facts):
                 reads.append(tensor)
                 continue
             queue += [i for i in node.inputs if i.inputs]

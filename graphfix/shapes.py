@@ -17,6 +17,7 @@ from onnx import AttributeProto, TensorProto, helper
 
 from graphfix import aten
 from graphfix.graph import STANDARD_DOMAINS, attributes_of, opset_of, tensor_type
+from graphfix.protobuf import nodes_within
 
 STUB_DOMAIN = "graphfix.stub"
 _SMALL = 1024  # elements: constants up to this size may hold shapes or indices
@@ -63,7 +64,7 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     light.opset_import.extend(model.opset_import)
     # onnx infers nothing at all for a model in which any node's domain is not imported.
     imported = {o.domain for o in model.opset_import}
-    missing = {STUB_DOMAIN, *(node.domain for node in _all_nodes(model.graph))} - imported - {"ai.onnx"}
+    missing = {STUB_DOMAIN, *(node.domain for node in nodes_within(model.graph.node))} - imported - {"ai.onnx"}
     light.opset_import.extend(helper.make_opsetid(domain, 1) for domain in sorted(missing) if domain)
     opset = opset_of(model)
     light.graph.CopyFrom(_light_graph(model.graph, opset, trusted=False))
@@ -84,15 +85,6 @@ def _infer_once(light: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.shape_inference.infer_shapes(light, data_prop=True)
     except Exception:  # types that contradict each other; what is known is still worth having
         return light
-
-
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            bodies = [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
-            for body in bodies:
-                yield from _all_nodes(body)
 
 
 def _light_graph(graph: onnx.GraphProto, opset: int, trusted: bool) -> onnx.GraphProto:

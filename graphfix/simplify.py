@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from graphfix import model_io
 from graphfix.aten import is_aten
 from graphfix.errors import InputError
+from graphfix.protobuf import attribute_bodies, bodies, graphs_within, nodes_within
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
@@ -113,7 +114,7 @@ def _light_copy(model: ModelProto, base_dir: Path | None) -> ModelProto:
     """The model as onnxsim sees it."""
     import onnx
 
-    for node in _all_nodes(model.graph):
+    for node in nodes_within(model.graph.node):
         if is_aten(node.op_type, node.domain):
             raise _Rejected("onnxsim was not run: ATen nodes are left, which it cannot read")
         if node.domain in model_io.DEFAULT_DOMAINS and not onnx.defs.has(node.op_type):
@@ -144,14 +145,14 @@ def _light_copy(model: ModelProto, base_dir: Path | None) -> ModelProto:
             graph.input.append(_as_input(tensor, node.output[0]))
         else:
             graph.node.append(node)
-    for node in _all_nodes(graph):
+    for node in nodes_within(graph.node):
         node.ClearField("doc_string")
         del node.metadata_props[:]
         for tensor in _node_tensors(node):
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
                 tensor.CopyFrom(_loaded(tensor, base_dir))
-    for body in _all_bodies(graph):
-        del body.value_info[:]
+    for inner in graphs_within(graph):
+        del inner.value_info[:]
     graph.output.extend(model.graph.output)
     _distrust_outputs(light)
     return light
@@ -217,33 +218,12 @@ def _constant_value(node: NodeProto) -> TensorProto | None:
     return None
 
 
-def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
-    for node in graph.node:
-        yield node
-        for body in _bodies(node):
-            yield from _all_nodes(body)
-
-
-def _all_bodies(graph: GraphProto) -> Iterator[GraphProto]:
-    for node in graph.node:
-        for body in _bodies(node):
-            yield body
-            yield from _all_bodies(body)
-
-
-def _bodies(node: NodeProto) -> Iterator[GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
 def _node_tensors(node: NodeProto) -> Iterator[TensorProto]:
     for attribute in node.attribute:
         if attribute.HasField("t"):
             yield attribute.t
         yield from attribute.tensors
-    for body in _bodies(node):
+    for body in bodies(node):
         yield from body.initializer
 
 
@@ -381,7 +361,11 @@ def _check(light: ModelProto, result: ModelProto) -> None:
         raise _Rejected("onnxsim changed the opset")
     if _protected(light.graph) != _protected(result.graph):
         raise _Rejected("onnxsim changed custom or random operators")
-    new = {n.op_type for n in _all_nodes(result.graph)} - {n.op_type for n in _all_nodes(light.graph)} - _MAY_APPEAR
+    new = (
+        {n.op_type for n in nodes_within(result.graph.node)}
+        - {n.op_type for n in nodes_within(light.graph.node)}
+        - _MAY_APPEAR
+    )
     if new:
         raise _Rejected(f"onnxsim brought in operators: {', '.join(sorted(new))}")
     growth = _weight(result.graph) - _weight(light.graph)
@@ -421,14 +405,14 @@ def _protected(graph: GraphProto) -> Counter:
         if node.domain not in model_io.DEFAULT_DOMAINS or node.op_type in _RANDOM:
             attributes = tuple(sorted((a.name, a.SerializeToString()) for a in node.attribute))
             count[node.domain, node.op_type, len(node.input), len(node.output), attributes] += 1
-        for body in _bodies(node):
+        for body in bodies(node):
             count.update(_protected(body))
     return count
 
 
 def _reads(node: NodeProto) -> Iterator[str]:
     yield from node.input
-    for body in _bodies(node):
+    for body in bodies(node):
         yield from (o.name for o in body.output)
         for inner in body.node:
             yield from _reads(inner)
@@ -506,10 +490,10 @@ def _restore_nodes(originals: Iterable[NodeProto], graph: GraphProto) -> None:
             continue
         taken.add(id(original))
         inputs, outputs = list(node.input), list(node.output)
-        for body, own in zip(_bodies(node), _bodies(original), strict=False):
+        for body, own in zip(bodies(node), bodies(original), strict=False):
             _restore_body(own, body)
-        bodies = {a.name: a for a in node.attribute if a.HasField("g") or a.graphs}
-        kept = [bodies.get(a.name, a) for a in original.attribute]
+        held = {a.name: a for a in node.attribute if attribute_bodies(a)}
+        kept = [held.get(a.name, a) for a in original.attribute]
         restored = type(node)()
         for field, value in original.ListFields():
             if field.name not in ("input", "output", "attribute"):
@@ -533,7 +517,7 @@ def _same_operator(original: NodeProto, node: NodeProto) -> bool:
         return False
 
     def signature(n: NodeProto) -> list[tuple[str, bytes]]:
-        return sorted((a.name, b"" if a.HasField("g") or a.graphs else _attribute_key(a)) for a in n.attribute)
+        return sorted((a.name, b"" if attribute_bodies(a) else _attribute_key(a)) for a in n.attribute)
 
     return signature(original) == signature(node)
 

@@ -9,14 +9,14 @@ import onnx
 from onnx import numpy_helper
 
 from graphfix import aten
-from graphfix.graph import walk
+from graphfix.protobuf import all_nodes, graphs_within
 
 _MOST_SIZES = 64  # a target shape is a short vector: anything longer is not looked into
 
 
 def drop_unused_domains(model: onnx.ModelProto) -> None:
     """Drop the opset imports of ATen and prim nodes that are gone: engines refuse domains that they do not know."""
-    used = {node.domain for _, node in walk(model)}
+    used = {node.domain for node in all_nodes(model)}
     holders: list[Any] = [model, *model.functions]
     for holder in holders:
         kept = [o for o in holder.opset_import if o.domain not in (aten.ATEN_DOMAIN, "prim") or o.domain in used]
@@ -32,15 +32,14 @@ def drop_needless_allowzero(model: onnx.ModelProto) -> None:
     writes it everywhere, and nncase aborts on it.
     """
     # Constants are looked up in the graph of the node alone: names of other graphs may be hidden there.
-    graphs: dict[str, list[onnx.NodeProto]] = {}
-    for path, node in walk(model):
-        graphs.setdefault(path, []).append(node)
-    for path, nodes in graphs.items():
-        constants = {node.output[0]: _value(node) for node in nodes if node.op_type == "Constant" and not node.domain}
-        if not path:
-            replaceable = {i.name for i in model.graph.input}
-            constants |= {t.name: _small(t) for t in model.graph.initializer if t.name not in replaceable}
-        for node in nodes:
+    replaceable = {i.name for i in model.graph.input}
+    held = {t.name: _small(t) for t in model.graph.initializer if t.name not in replaceable}
+    scopes: list[Any] = [*graphs_within(model.graph), *(g for f in model.functions for g in graphs_within(f))]
+    for scope in scopes:
+        constants = {n.output[0]: _value(n) for n in scope.node if n.op_type == "Constant" and not n.domain}
+        if scope is scopes[0]:
+            constants |= held
+        for node in scope.node:
             if node.op_type != "Reshape" or node.domain or len(node.input) < 2:
                 continue
             target = constants.get(node.input[1])

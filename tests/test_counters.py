@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from engine import run
-from onnx import parser
+from onnx import TensorProto, parser
 
 import graphfix
 
@@ -79,6 +79,22 @@ def test_what_is_no_counter(stop: str) -> None:
         answer = x.copy()
         answer[:, at:last] = v[:, None]
         np.testing.assert_array_equal(run(done.model, {"x": x, "at": np.array(at), "v": v}), answer)
+
+
+def test_a_counter_in_a_type_that_ends_early() -> None:
+    """int8(130) is -126: the stop lies before the start, and nothing is written."""
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["": 14]>
+        g (float[1, 300, 1] x, int64 at, float[1, 1] v) => (float[1, 300, 1] y) {{ {CONSTANTS}
+        real = Cast<to = {TensorProto.INT8}>(at) unit = Cast<to = {TensorProto.INT8}>(one) more = Add(real, unit)
+        next = Cast<to = 7>(more) sizes = Shape(x) limit = Slice(sizes, one_axis, two, zero)
+        start = Reshape(at, one_axis) after = Reshape(next, one_axis) stop = Min(limit, after) {WRITE} }}""")
+    done = graphfix.fix(model, simplify=False, verify="none")
+    x = np.zeros((1, 300, 1), np.float32)
+    answer = x.copy()
+    answer[:, 7] = 1
+    feeds = {"x": x, "v": np.ones((1, 1), np.float32)}
+    np.testing.assert_array_equal(run(done.model, {**feeds, "at": np.array(7)}), answer)
+    np.testing.assert_array_equal(run(done.model, {**feeds, "at": np.array(130)}), x)
 
 
 def test_a_counter_in_a_loop() -> None:

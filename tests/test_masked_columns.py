@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from engine import run
 from hypothesis import HealthCheck, given, settings
@@ -319,3 +320,50 @@ def test_a_mask_of_two_axes_and_a_column(form: str, dynamic: bool) -> None:
         assert not GONE & {n.op_type for n in done.model.graph.node}
         np.testing.assert_allclose(run(done.model, feeds), answer, rtol=1e-6)
         graph.nodes = nodes
+
+
+READS = {
+    "flat": ("float[A, B] x", "flat_x = Reshape(x, minus) read = GatherND(flat_x, flat_at)"),
+    "by two axes": ("float[A, B] x", "read = GatherND(x, at)"),
+    "rows at the flat positions": ("float[A, B, C] x", "read = GatherND(x, flat_at)"),
+}
+WRITES = {
+    "flat": ("float[M] y", "z = ScatterND(y, flat_at, v)"),
+    "by two axes": ("float[A, B] y", "z = ScatterND(y, at, v)"),
+    "rows at both axes": ("float[A, B, B, C] y", "z = ScatterND(y, at, v)"),
+}
+
+
+ROW_WISE = "low = ReduceMin<axes = [-1], keepdims = 1>(read) v = Sub(read, low)"
+
+
+@pytest.mark.parametrize(
+    ("read", "write", "step"),
+    [
+        ("by two axes", "flat", "v = Neg(read)"),
+        ("flat", "by two axes", "v = Neg(read)"),
+        ("rows at the flat positions", "rows at both axes", "v = Neg(read)"),
+        ("rows at the flat positions", "rows at both axes", ROW_WISE),
+    ],
+)
+def test_a_flattened_mask_is_another(read: str, write: str, step: str) -> None:
+    """``y[mask.flatten()] = -x[mask]``: position n of the flattened mask is not row n of x."""
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 13]>
+        g (bool[A, B] m, {READS[read][0]}, {WRITES[write][0]}) => (z) {{
+        minus = Constant<value = int64[1] {{-1}}>() flat_m = Reshape(m, minus)
+        p = NonZero(m) at = Transpose<perm = [1, 0]>(p) q = NonZero(flat_m) flat_at = Transpose<perm = [1, 0]>(q)
+        {READS[read][1]} {step} {WRITES[write][1]} }}""")
+    done = graphfix.fix(model)
+    assert done.ok and done.report.replacements
+    rng = np.random.default_rng(0)
+    m = np.zeros((3, 3), bool)
+    m[0, 1] = m[0, 2] = True
+    rows = read == "rows at the flat positions"
+    x = rng.standard_normal((3, 3, 2) if rows else (3, 3)).astype(np.float32)
+    y = {"flat": np.ones(9, np.float32), "by two axes": np.ones((3, 3), np.float32)}.get(write)
+    y = np.ones((3, 3, 3, 2), np.float32) if y is None else y
+    taken = x[[1, 2]] if rows else x[m]
+    v = taken - taken.min(-1, keepdims=True) if step == ROW_WISE else -taken
+    answer = y.copy()
+    answer[m.reshape(-1) if write == "flat" else m] = v
+    np.testing.assert_array_equal(run(done.model, {"m": m, "x": x, "y": y}), answer)

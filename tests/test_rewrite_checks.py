@@ -100,6 +100,18 @@ def test_a_rounded_result_is_not_called_equal(tmp_path, capfd):
     assert ("equal to the input model" in words) == all(o.exact for o in report.verification.outputs)
 
 
+@pytest.mark.parametrize(("reduction", "exact"), [("none", 1), ("add", 0)])
+def test_only_sums_are_let_round(reduction: str, exact: int):
+    """A one-hot product that only finds positions moves the values as they are, and is held to that."""
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 16]>
+        g (float[A,B] x, int64[K,2] at, float[K] v) => (float[A,B] y) {{
+        y = ScatterND<reduction = "{reduction}">(x, at, v) }}""")
+    result = graphfix.fix(model, simplify=False).report
+    (replaced,) = result.replacements
+    assert "MatMul" in replaced.emitted or reduction == "add"
+    assert (result.rewrites.checked, result.rewrites.exact) == (1, exact)
+
+
 def test_facts_about_inputs_hold_at_the_cut():
     """Indices from TopK are unique and in range, a negated mask has no place in common with the other."""
     model = parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>

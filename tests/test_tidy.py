@@ -65,3 +65,24 @@ def _ort(model):
     import onnxruntime
 
     return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run
+
+
+def test_sizes_of_a_body_are_not_taken_from_another():
+    """Two nodes of one name: what their bodies call ``s`` is not the same."""
+    body = """If(k) <then_branch = t () => (float[a,b] {out}) {{ {s} = Constant<value = int64[2] {{{sizes}}}>()
+        {out} = Reshape<allowzero = 1>(w, {s}) }}, else_branch = e () => (float[c,d] {out}_e) {{ {out}_e = Neg(w) }}>"""
+    model = parser.parse_model(
+        MASKED[: MASKED.index("bool[2,6] m")].replace("float[2,6]", "float[0,6]")
+        + "bool[0,6] m, float[n] v, bool k) => (float[a,b] y, float[c,d] z)"
+        + "{ p = NonZero(m) q = Transpose<perm=[1,0]>(p) w = ScatterND(x, q, v) y = "
+        + body.format(out="r", s="s", sizes="3, 0")
+        + " z = "
+        + body.format(out="r", s="s", sizes="2, -1")
+        + "}"
+    )
+    for node in model.graph.node:
+        node.name = "branch" if node.op_type == "If" else ""
+    result = graphfix.fix(model, simplify=False, verify="none")
+    assert result.report.replacements
+    branches = [n.attribute[0].g.node[1] for n in result.model.graph.node if n.op_type == "If"]
+    assert [[a.name for a in n.attribute] for n in branches] == [["allowzero"], []]

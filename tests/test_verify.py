@@ -264,3 +264,37 @@ def test_the_memory_limit_ends_with_the_run():
     m = model("g(float[N] x) => (float[N] y) {y = Neg(x)}")
     assert check_model(m, m, options=VerifyOptions(memory_limit=1 << 30)).status == "confirmed"
     assert resource.getrlimit(resource.RLIMIT_AS) == before
+
+
+@pytest.mark.parametrize(
+    "last", ["n = Sqrt(c) y = Mul(n, t)", "y = Slice(t, z, z)", "e = Slice(t, z, z) y = Cast<to = 7>(e)"]
+)
+def test_outputs_that_tell_nothing_are_named(last: str) -> None:
+    """NaN equals NaN, and nothing equals nothing: such an output would agree with any."""
+    dtype = "int64" if "Cast" in last else "float"
+    text = f"""<ir_version: 8, opset_import: ["": 16]>
+        g (float[4] x) => ({dtype}[n] y, float[4] other) <float[1] c = {{-1}}, int64[1] z = {{0}}> {{
+        t = OP(x) {last} other = Neg(x) }}"""
+    one, two = (onnx.parser.parse_model(text.replace("OP", op)) for op in ("Sin", "Cos"))
+    found = check_model(one, two)
+    assert found.status == "confirmed" and "only dtype and shape were compared: y " in found.detail
+
+
+def test_the_first_tensor_is_sought_with_the_tolerance_that_was_asked_for() -> None:
+    text = """<ir_version: 8, opset_import: ["": 16]>
+        g (float[4] x) => (float[4] y) <float o = {OFFSET}> { t = Add(x, o) u = Neg(t) y = Abs(u) }"""
+    one, two = (onnx.parser.parse_model(text.replace("OFFSET", offset)) for offset in ("1", "1.000003"))
+    assert check_model(one, two).status == "confirmed"
+    strict = check_model(one, two, options=VerifyOptions(rtol=1e-9, atol=1e-9), locate=True)
+    assert (strict.status, strict.first_difference) == ("failed", "t")
+
+
+def test_outputs_that_tell_nothing_confirm_nothing():
+    """NaN equals NaN: the logarithm and the square root of what is negative agree, and say nothing."""
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float[4] x) => (float[4] y)
+        { a = Abs(x) one = Constant<value = float {1}>() b = Add(a, one) c = Neg(b) y = %s(c) }"""
+    one, other = (onnx.parser.parse_model(text % operator) for operator in ("Log", "Sqrt"))
+    result = check_model(one, other)
+    assert result.status == "failed" and "holds a number on any generated input" in result.detail
+    given = VerifyOptions(inputs=[{"x": np.ones(4, np.float32)}])
+    assert check_model(one, one, options=given).status == "confirmed"

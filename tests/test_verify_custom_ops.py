@@ -53,6 +53,60 @@ def test_tensors_of_other_names() -> None:
     assert not graphfix.verify(around(), wrong).agrees
 
 
+AROUND = """g(float[4] a, float[4] b) => (float[4] n, float[4] z) <float[4] y, float[4] w = W> {
+    n = Neg(a) o = Abs(a) k = Constant<value = float[4] {1, 2, 3, 4}>() y = my.Op<by = 1, t = float[2] {1, 2}>(INPUTS)
+    z = Relu(y) }"""
+
+
+def with_inputs(inputs: str, weight: str = "1, 2, 3, 4") -> onnx.ModelProto:
+    return model(AROUND.replace("INPUTS", inputs).replace("W", "{" + weight + "}"))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "name"),
+    [("a, b", "b, a", "a"), ("a, b", "a, a", "b"), ("n", "o", "n"), ("a, k", "a, w", ""), ("w, n", "a, n", "w")],
+)
+def test_what_goes_into_it_is_compared(ours: str, theirs: str, name: str) -> None:
+    """Inputs of the model that are swapped, a tensor that is an output too, constants in place of each other."""
+    assert graphfix.verify(with_inputs(ours), with_inputs(ours)).agrees
+    result = graphfix.verify(with_inputs(ours), with_inputs(theirs))
+    assert result.agrees == (not name)  # k and w hold the same numbers
+    assert not name or f"output '{name}/graphfix/boundary' differs" in result.detail
+
+
+def test_its_weights_are_compared() -> None:
+    result = graphfix.verify(with_inputs("a, w"), with_inputs("a, w", "1, 2, 3, 9"))
+    assert not result.agrees and "output 'w/graphfix/boundary' differs in 1 of 4 elements" in result.detail
+    raw = with_inputs("a, w")
+    raw.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array([1, 2, 3, 4], np.float32), "w"))
+    assert graphfix.verify(with_inputs("a, w"), raw).agrees and graphfix.verify(raw, raw).agrees
+
+
+@pytest.mark.parametrize(("old", "new"), [("by = 1", "by = 2"), ("{1, 2}>(", "{1, 3}>("), ("my.Op", "my.Other")])
+def test_other_operators_are_not_taken_for_it(old: str, new: str) -> None:
+    other = model(AROUND.replace("INPUTS", "a, b").replace("W", "{1, 2, 3, 4}").replace(old, new))
+    result = graphfix.verify(with_inputs("a, b"), other)
+    assert not result.agrees and "only where both have the same" in result.detail
+
+
+def test_other_places_of_its_inputs() -> None:
+    one, other = with_inputs("a, b"), with_inputs("a, b")
+    next(n for n in other.graph.node if n.domain).input[:] = ["a", "", "b"]
+    assert not graphfix.verify(one, other).agrees
+    assert graphfix.verify(other, other).agrees
+
+
+def test_nodes_that_leave_their_first_output_out() -> None:
+    """An RNN beside it does so, too: it stays."""
+    both = model("""g(float[3, 1, 2] x) => (float[1, 1, 2] h, float[3, 1, 2] z)
+        <float[1, 2, 2] w = {0.5, 0.25, 1, 2}, float[1, 2, 2] r = {0, 1, 0, 0}, float[3, 1, 2] y> {
+        p, h = RNN<hidden_size = 2>(x, w, r) q, y = my.Op(x) z = Relu(y) }""")
+    for node in both.graph.node[:2]:
+        node.output[0] = ""
+    result = graphfix.verify(both, both)
+    assert result.agrees and [o.name for o in result.outputs] == ["h", "z"]
+
+
 def test_nothing_is_known_of_what_it_makes() -> None:
     text = "g(float[N, 3] x) => (float y, float[N, 3] z) {{ z = {op}(x) a = Neg(x) c = my.Op(a) y = ReduceSum(c) }}"
     result = graphfix.verify(model(text.format(op="Abs")), model(text.format(op="Abs")))

@@ -7,6 +7,7 @@ from onnx import TensorProto
 
 from graphfix import shapes
 from graphfix.graph import Model, Scope
+from graphfix.protobuf import all_nodes
 
 
 def without_bool_where(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -14,7 +15,7 @@ def without_bool_where(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Only what a Where is known to hold is looked at: one in a local function that is called with several types stays.
     """
-    if not _has_where(model):
+    if not any(node.op_type == "Where" for node in all_nodes(model)):
         return model
     view = Model(model, shapes.infer(model))
     if not any(_bool_wheres(scope) for scope in view.scopes):
@@ -27,19 +28,6 @@ def without_bool_where(model: onnx.ModelProto) -> onnx.ModelProto:
         if found:
             _widen(scope, found)
     return copy
-
-
-def _has_where(model: onnx.ModelProto) -> bool:
-    def within(nodes: object) -> bool:
-        for node in nodes:  # type: ignore[attr-defined]
-            if node.op_type == "Where":
-                return True
-            for attribute in node.attribute:
-                if within(attribute.g.node) or any(within(g.node) for g in attribute.graphs):
-                    return True
-        return False
-
-    return within(model.graph.node) or any(within(f.node) for f in model.functions)
 
 
 def _bool_wheres(scope: Scope) -> set[str]:

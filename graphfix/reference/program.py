@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import ChainMap, deque
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from graphfix import aten
+from graphfix.protobuf import bodies, nodes_within, used_names
 from graphfix.reference import control, kernels, scatter
 from graphfix.reference.ort import OrtModel, Value, known_operators
 from graphfix.reference.refusal import ReferenceRefusal
@@ -54,7 +55,7 @@ class Context:
 
     def holds_kernel(self, nodes: Iterable[onnx.NodeProto]) -> bool:
         """Whether a kernel is to run any of the nodes, or of the nodes in their bodies."""
-        return any(self.needs_kernel(n) or any(self.holds_kernel(g.node) for g in subgraphs(n)) for n in nodes)
+        return any(self.needs_kernel(n) for n in nodes_within(nodes))
 
     def array(self, tensor: onnx.TensorProto) -> Array:
         return numpy_helper.to_array(tensor, str(self.base_dir) if self.base_dir is not None else "")
@@ -72,27 +73,9 @@ def is_scatter(node: onnx.NodeProto) -> bool:
     return node.op_type in scatter.SCATTERS and node.domain in _STANDARD
 
 
-def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """The bodies of a control flow node."""
-    single = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
-    return single + [g for a in node.attribute if a.type == onnx.AttributeProto.GRAPHS for g in a.graphs]
-
-
 def holds_kernel(nodes: Iterable[onnx.NodeProto]) -> bool:
     """Whether any of the nodes, or of the nodes in their bodies, needs a kernel."""
-    return any(needs_kernel(n) or any(holds_kernel(g.node) for g in subgraphs(n)) for n in nodes)
-
-
-def used_names(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node reads: its inputs, and what its bodies capture from the graphs around them."""
-    yield from (name for name in node.input if name)
-    for graph in subgraphs(node):
-        own = {i.name for i in graph.input} | {i.name for i in graph.initializer}
-        own |= {s.values.name for s in graph.sparse_initializer}
-        own |= {name for inner in graph.node for name in inner.output}
-        for inner in graph.node:
-            yield from (name for name in used_names(inner) if name not in own)
-        yield from (o.name for o in graph.output if o.name not in own)
+    return any(needs_kernel(n) for n in nodes_within(nodes))
 
 
 def label(node: onnx.NodeProto) -> str:
@@ -223,7 +206,7 @@ class Program:
 
     def python_step(self, node: onnx.NodeProto, feeds_kernel: set[str]) -> bool:
         """Whether Python runs this node."""
-        if self.context.needs_kernel(node) or any(self.context.holds_kernel(g.node) for g in subgraphs(node)):
+        if self.context.needs_kernel(node) or any(self.context.holds_kernel(g.node) for g in bodies(node)):
             return True
         return (node.domain, node.op_type) in _LIST_MAKERS and node.output[0] in feeds_kernel
 
@@ -268,7 +251,7 @@ class Program:
         # A library's operators have no schema that ONNX Runtime would tell.
         known = None if self.context.custom_ops else known_operators()
         functions = self.context.local_functions
-        for inner in _with_inner(node):
+        for inner in nodes_within([node]):
             domain = "" if inner.domain == "ai.onnx" else inner.domain
             if (
                 known is not None
@@ -471,13 +454,13 @@ class ControlStep(PythonStep):
     def __init__(self, program: Program, node: onnx.NodeProto) -> None:
         super().__init__(program, node)
         self.uses = sorted(set(used_names(node)))
-        bodies = {
+        programs = {
             a.name: Program(a.g, program.context, program)
             for a in node.attribute
             if a.type == onnx.AttributeProto.GRAPH
         }
         try:
-            self._run = control.interpreter(node.op_type, bodies, attributes(node))
+            self._run = control.interpreter(node.op_type, programs, attributes(node))
         except ReferenceRefusal as refusal:
             raise refusal.at(label(node)) from None
 
@@ -513,13 +496,6 @@ def _levels(nodes: list[onnx.NodeProto], uses: list[set[str]], python: Mapping[i
             levels.append(level)
         kind = not kind
     return levels
-
-
-def _with_inner(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    yield node
-    for graph in subgraphs(node):
-        for inner in graph.node:
-            yield from _with_inner(inner)
 
 
 def _signature(value: Value) -> tuple[Any, ...]:

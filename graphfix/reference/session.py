@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
-from graphfix.graph import walk
+from graphfix.protobuf import all_nodes
 from graphfix.reference.bool_where import without_bool_where
 from graphfix.reference.memory import bounded
 from graphfix.reference.ort import OrtModel
@@ -61,7 +61,7 @@ class ReferenceSession:
         self._run: Callable[[Mapping[str, Array]], dict[str, Array]]
         self._memory_limit = memory_limit
         model = without_bool_where(model)
-        if uses_kernels(model) or (scatters and any(is_scatter(node) for _, node in walk(model))):
+        if uses_kernels(model) or (scatters and any(is_scatter(node) for node in all_nodes(model))):
             model = _without_functions(model)
             program = Program(model.graph, Context(model, base_dir, optimise, tuple(custom_ops), scatters))
             self._run = lambda feeds: dict(zip(self.outputs, program.run(feeds, shapes=self.shapes), strict=True))

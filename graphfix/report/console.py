@@ -167,7 +167,7 @@ def confirmation(verification: Verification) -> str:
             f"(largest difference {worst.max_abs:.2g} in {printable(worst.name)}){but}"
         )
     if verification.status == "rewrites only":
-        return "confirmed: each rewrite alone is equal to what it replaced; the whole model was not run"
+        return "confirmed: each rewrite alone agrees with what it replaced; the whole model was not run"
     if verification.status == "failed":
         return "not confirmed" + (f": {printable(verification.detail)}" if verification.detail else "")
     return "not checked"

@@ -66,18 +66,21 @@ def check_model(
     from graphfix.verification.layers import Setting, first_difference
     from graphfix.verification.weights import mapped
 
+    options = options or VerifyOptions()
     with mapped([(reference, base_dir), (candidate, base_dir)]) as [(one, folder), (other, other_folder)]:
         check = Check(
             one,
             other,
-            options or VerifyOptions(),
+            options,
             base_dir=folder,
             candidate_dir=other_folder,
             progress=progress,
         )
         result = check.run()
         if locate and result.status == "failed" and check.reference is not None and check.telling is not None:
-            setting = Setting(folder, other_folder, check.pairing, options.custom_ops if options else ())
-            found = first_difference(check.reference, check.candidate, check.telling.feeds, setting=setting)
+            setting = Setting(
+                folder, other_folder, check.pairing, options.custom_ops, rtol=options.rtol, atol=options.atol
+            )
+            found = first_difference(check.reference, check.candidate, check.telling.feeds, setting)
             result.first_difference = found[0] if found is not None else ""
         return result

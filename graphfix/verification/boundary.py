@@ -8,13 +8,16 @@ output is not known, everything that depends on it is left out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import onnx
+import onnx.numpy_helper
 
+from graphfix.protobuf import bodies, used_names
 from graphfix.reference.ort import known_operators
-from graphfix.reference.program import needs_kernel, subgraphs, used_names
+from graphfix.reference.program import needs_kernel
 from graphfix.verification import shell as shells
 from graphfix.verification.pairing import Pairing
 
@@ -66,7 +69,7 @@ def unknown_nodes(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
     def unknown(node: onnx.NodeProto) -> str:
         """The operator that is not known: the node's own or one within; "" when all are."""
         key = (node.domain, node.op_type)
-        inside = next((found for body in subgraphs(node) for inner in body.node if (found := unknown(inner))), "")
+        inside = next((found for body in bodies(node) for inner in body.node if (found := unknown(inner))), "")
         if inside:
             return f"{inside} in {node.op_type}"
         if key in functions:
@@ -79,12 +82,13 @@ def unknown_nodes(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
         is_known = key in known if known is not None else node.domain in _DOMAINS
         return "" if is_known else f"{node.domain}::{node.op_type}"
 
-    return {f"{what} (output {node.output[0]!r})": node for node in model.graph.node if (what := unknown(node))}
+    return {f"{what} (output {_first(node)!r})": node for node in model.graph.node if (what := unknown(node))}
 
 
 def cut(reference: onnx.ModelProto, candidate: onnx.ModelProto, pairing: Pairing | None = None) -> Cut | None:
     """Cut both models at their unknown nodes; None when there is none, or when those of one model are not the other's.
 
+    They are when operators, attributes and the places of their inputs are the same; what is in the inputs is compared.
     Neither model is changed.
     """
     ours, theirs = unknown_nodes(reference), unknown_nodes(candidate)
@@ -107,17 +111,17 @@ def cut(reference: onnx.ModelProto, candidate: onnx.ModelProto, pairing: Pairing
                 one.leave(name)
                 other.leave(twin_name)
     for node, twin in pairs:
-        for name, twin_name in zip(used_names(node), used_names(twin), strict=False):
-            if name not in outputs and (one.computes(name) or other.computes(twin_name)):
-                if one.lacks(name) or other.lacks(twin_name):
-                    continue
-                outputs[one.tap(name)] = other.tap(twin_name)
+        for name, twin_name in _read(node, twin):
+            if one.lacks(name) or other.lacks(twin_name) or outputs.get(name) == twin_name:
+                continue
+            if not _plainly_equal(one, name, other, twin_name, inputs):
+                outputs[one.tap(name, apart=name in outputs)] = other.tap(twin_name)
     lost = [name for name, twin_name in outputs.items() if one.lacks(name) or other.lacks(twin_name)]
     outputs = {name: twin_name for name, twin_name in outputs.items() if name not in lost}
     old = pairing or Pairing({}, {})
     return Cut(
         one.build(outputs),
-        other.build(outputs.values()),
+        other.build(dict.fromkeys(outputs.values())),
         Pairing(inputs, outputs, old.sizes, old.notes),
         tuple(made),
         list(ours),
@@ -139,11 +143,12 @@ class _Side:
     def __post_init__(self) -> None:
         # Kept, as the Python objects of a protobuf have no identity of their own.
         self._nodes = list(self.model.graph.node)
-        outputs = {node.output[0] for node in self.gone}
-        self._removed = {n for n, node in enumerate(self._nodes) if node.output[0] in outputs}
+        gone = {tuple(node.output) for node in self.gone}
+        self._removed = {n for n, node in enumerate(self._nodes) if tuple(node.output) in gone}
         kept = (node for n, node in enumerate(self._nodes) if n not in self._removed)
         self._made = {name for node in kept for name in node.output if name}
         self._infos: dict[str, onnx.ValueInfoProto] | None = None
+        self.constants = {tensor.name: tensor for tensor in self.model.graph.initializer}
 
     def value_info(self, name: str) -> onnx.ValueInfoProto | None:
         """What is declared or inferred of a tensor, if that is its type and rank."""
@@ -182,13 +187,19 @@ class _Side:
         """Whether anything but an output of the graph reads a tensor."""
         return any(name in used_names(node) for node in self._nodes)
 
-    def tap(self, name: str) -> str:
-        """The name under which a tensor can be an output: a constant needs a node of its own."""
-        if self.computes(name):
+    def tap(self, name: str, *, apart: bool = False) -> str:
+        """The name under which a tensor can be an output: one that no node makes, or an output already, needs a node.
+
+        ``apart`` says that it is an output already, to be compared with another tensor.
+        """
+        if self.computes(name) and not apart:
             return name
         copy = f"{name}/graphfix/boundary"
-        if all(copy not in node.output for node in self.extra):
-            self.extra.append(onnx.helper.make_node("Identity", [name], [copy]))
+        known = [node.output[0] for node in self.extra if node.input[0] == name]
+        if known and not apart:
+            return known[0]
+        copy += f"_{len(known)}" if known else ""
+        self.extra.append(onnx.helper.make_node("Identity", [name], [copy]))
         return copy
 
     def build(self, outputs: Iterable[str]) -> onnx.ModelProto:
@@ -208,14 +219,65 @@ class _Side:
 
 
 def _pair(ours: list[onnx.NodeProto], theirs: list[onnx.NodeProto]) -> list[tuple[onnx.NodeProto, onnx.NodeProto]]:
-    """The unknown nodes of both models that are the same: by their first output, or by their order."""
-    by_output = {node.output[0]: node for node in theirs}
+    """The unknown nodes of both models that are the same: by their outputs, or by their order."""
+    by_output = {_first(node): node for node in theirs}
     if len(ours) != len(theirs):
         return []
-    if all(n.output[0] in by_output and by_output[n.output[0]].op_type == n.op_type for n in ours):
-        return [(n, by_output[n.output[0]]) for n in ours]
-    kinds = [[(n.domain, n.op_type) for n in nodes] for nodes in (ours, theirs)]
-    return list(zip(ours, theirs, strict=True)) if kinds[0] == kinds[1] else []
+    pairs = list(zip(ours, theirs, strict=True))
+    if all(_first(node) in by_output for node in ours):
+        pairs = [(node, by_output[_first(node)]) for node in ours]
+    return pairs if all(_alike(node, twin) for node, twin in pairs) else []
+
+
+def _first(node: onnx.NodeProto) -> str:
+    return next((name for name in node.output if name), "")
+
+
+def _alike(node: onnx.NodeProto, twin: onnx.NodeProto) -> bool:
+    """Whether two nodes compute the same from equal inputs, as far as can be told. Bodies are not looked into."""
+    if (node.domain, node.op_type) != (twin.domain, twin.op_type) or _places(node) != _places(twin):
+        return False
+    ours, theirs = _settings(node), _settings(twin)
+    return ours.keys() == theirs.keys() and all(_same(value, theirs[name]) for name, value in ours.items())
+
+
+def _settings(node: onnx.NodeProto) -> dict[str, onnx.AttributeProto]:
+    graphs = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+    return {attribute.name: attribute for attribute in node.attribute if attribute.type not in graphs}
+
+
+def _places(node: onnx.NodeProto) -> list[int]:
+    return [place for place, name in enumerate(node.input) if name]
+
+
+def _same(one: onnx.AttributeProto, other: onnx.AttributeProto) -> bool:
+    """Whether two attributes hold the same: tensors may be written in other fields."""
+    ours, theirs = onnx.helper.get_attribute_value(one), onnx.helper.get_attribute_value(other)
+    if one.type != other.type or one.type != onnx.AttributeProto.TENSOR or _is_external(ours) or _is_external(theirs):
+        return one.type == other.type and bool(ours == theirs)
+    a, b = onnx.numpy_helper.to_array(ours), onnx.numpy_helper.to_array(theirs)
+    return ours.data_type == theirs.data_type and np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
+
+
+def _is_external(tensor: onnx.TensorProto) -> bool:
+    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def _read(node: onnx.NodeProto, twin: onnx.NodeProto) -> list[tuple[str, str]]:
+    """What two nodes read: their inputs by place, and what the bodies of both capture by name."""
+    pairs = [(node.input[place], twin.input[place]) for place in _places(node)]
+    captured = set(used_names(node)) & set(used_names(twin)) - set(node.input) - set(twin.input)
+    return pairs + [(name, name) for name in sorted(captured)]
+
+
+def _plainly_equal(one: _Side, name: str, other: _Side, twin: str, inputs: Mapping[str, str]) -> bool:
+    """Whether two tensors are an input of both models, or a constant with the same bytes: nothing is to be compared."""
+    if inputs.get(name) == twin:
+        return True
+    ours, theirs = one.constants.get(name), other.constants.get(twin)
+    if ours is None or theirs is None or not ours.HasField("raw_data") or not theirs.HasField("raw_data"):
+        return False
+    return (ours.data_type, ours.dims, ours.raw_data) == (theirs.data_type, theirs.dims, theirs.raw_data)
 
 
 def _names(

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from graphfix.model_io import tensor_bytes
 from graphfix.reference.memory import bounded, default_limit
 from graphfix.reference.ort import OrtModel
@@ -112,6 +114,15 @@ class Check:
                 f"ONNX Runtime's optimisations change {self._against} itself, beyond the tolerance: "
                 f"{_listed(self._sensitive)}"
             )
+        silent = {name for name in names if not any(_tells(found.outputs.get(name)) for found in sets)}
+        if silent and not problem and len(silent) == len(names) and self._options.inputs is None and self.reference:
+            problem = f"no output of {self._against} holds a number on any generated input: give some with --inputs"
+            notes.append(problem)
+        elif silent:
+            notes.append(
+                f"without a number in every set, so that only dtype and shape were compared: {_listed(silent)} "
+                "(--inputs takes inputs that tell more)"
+            )
         if self._cut is not None:
             notes.append(self._cut.detail())
         result.not_compared = sorted({*self._unstable, *(self._cut.lost if self._cut is not None else [])})
@@ -163,7 +174,11 @@ class Check:
     def _library_hint(self, model: onnx.ModelProto) -> str:
         """What to do about operators that nothing here knows."""
         unknown = [] if self._options.custom_ops else list(unknown_nodes(model))
-        return f"; --custom-ops takes the library that has {unknown[0].partition(' ')[0]}" if unknown else ""
+        if not unknown:
+            return ""
+        unlike = self.reference is not None and self._cut is None
+        why = ", as the models are compared around such nodes only where both have the same" if unlike else ""
+        return f"; --custom-ops takes the library that has {unknown[0].partition(' ')[0]}{why}"
 
     def _reference_session(self, *, optimise: bool | None = None) -> ReferenceSession:
         assert self.reference is not None
@@ -381,6 +396,15 @@ def _listed(names: set[str]) -> str:
     """Some of the names, and how many more there are."""
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(sorted(names)[:_MOST_NAMES]) + more
+
+
+def _tells(value: Any) -> bool:
+    """Whether an output holds anything that another model could give otherwise: an element that is not NaN."""
+    if isinstance(value, list):
+        return any(_tells(element) for element in value)
+    if value is None or not value.size:
+        return False
+    return value.dtype.kind in "OSUbiu" or not bool(np.isnan(value).all())
 
 
 def _dtype(value: Any) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import onnx
 
+from graphfix.protobuf import all_nodes
 from graphfix.reference.program import needs_kernel
-from graphfix.verification.seeds import all_nodes
 
 # Run in ONNX Runtime 1.32 with shapes [0, 4], [3, 0] and [0, 0].
 _SAFE = frozenset(

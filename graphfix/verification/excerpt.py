@@ -80,6 +80,7 @@ _ROUNDED = frozenset(
         *("ReduceSum", "ReduceMean", "ReduceProd", "ReduceSumSquare", "ReduceL1"),
     )
 )
+_LAYOUT = ("Expand", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _MOST_NODES = 600  # of one side: beyond that, the whole-model check has to do
 _MOST_STEPS_BACK = 400
 _MOST_MOVES = 12  # float tensors are followed only so far: what facts say about floats is local
@@ -352,4 +353,31 @@ def _rounds(node: Node) -> bool:
     if aten.is_aten(node.op, node.domain):
         # Where these accumulate, what replaces them sums.
         return False
+    if (
+        node.op == "MatMul"
+        and Builder.is_own(node)
+        and all(_is_whole(i) for i in node.inputs)
+        and _becomes_whole(node.outputs[0])
+    ):
+        return False  # positions that are counted by a one-hot matrix: float32 holds them exactly
     return not node.standard or node.op in _ROUNDED or node.attrs.get("reduction") in (b"add", b"mul")
+
+
+def _is_whole(value: Value) -> bool:
+    """Whether a float tensor holds integers or truth values, or products of them."""
+    node: Any = value.inputs[0] if value.inputs else None
+    if node is None or not node.is_op("Cast", "Mul", *_LAYOUT):
+        return False
+    if node.is_op("Cast"):
+        return node.inputs[0].dtype in _INTEGERS or node.inputs[0].dtype == TensorProto.BOOL
+    return all(_is_whole(i) for i in (node.inputs if node.is_op("Mul") else node.inputs[:1]))
+
+
+def _becomes_whole(value: Value) -> bool:
+    """Whether a float tensor is only cast to integers."""
+    readers = list(value.outputs)
+    return bool(readers) and all(
+        (node.is_op("Cast") and node.outputs[0].dtype in _INTEGERS)
+        or (node.is_op(*_LAYOUT) and _becomes_whole(node.outputs[0]))
+        for node in readers
+    )

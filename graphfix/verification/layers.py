@@ -49,13 +49,10 @@ def first_difference(
     reference: onnx.ModelProto,
     candidate: onnx.ModelProto,
     feeds: Mapping[str, Any],
-    base_dir: Path | None = None,
-    *,
     setting: Setting | None = None,
 ) -> tuple[str, Difference] | None:
     """The first tensor of the main graph that both models have by name and that is beyond the tolerance, or None."""
-    setting = setting or Setting(base_dir, base_dir)
-    for layer in compare_layers(reference, candidate, feeds, setting):
+    for layer in compare_layers(reference, candidate, feeds, setting or Setting()):
         if layer.difference.problem:
             return layer.name, layer.difference
     return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from graphfix.errors import UsageError
-from graphfix.reference.program import used_names
+from graphfix.protobuf import used_names
 from graphfix.reference.session import Input, graph_inputs
 
 Dims = tuple[int | str | None, ...]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from graphfix.reference.program import subgraphs
+from graphfix.protobuf import all_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -14,24 +13,6 @@ if TYPE_CHECKING:
 _RANDOM_OPS = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
-
-
-def nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """All nodes of a graph and of the bodies in it."""
-    for node in graph.node:
-        yield node
-        for body in subgraphs(node):
-            yield from nodes(body)
-
-
-def all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """All nodes of a model: of its graph, all bodies and local functions."""
-    yield from nodes(model.graph)
-    for function in model.functions:
-        for node in function.node:
-            yield node
-            for body in subgraphs(node):
-                yield from nodes(body)
 
 
 def is_random(node: onnx.NodeProto) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import onnx
 
-from graphfix.reference.program import subgraphs, used_names
+from graphfix.protobuf import bodies, used_names
 
 # What one sum, product of matrices or transcendental function may lose when it is computed in another order or by
 # another kernel, relative to the element and to the largest element. Several units in the last place of each dtype, and
@@ -124,8 +124,8 @@ def depths(model: onnx.ModelProto) -> dict[str, int]:
     def of_node(node: onnx.NodeProto) -> int:
         if (node.domain, node.op_type) in functions:
             return of_call((node.domain, node.op_type))
-        bodies = [_deepest(of_nodes(body.node), [o.name for o in body.output]) for body in subgraphs(node)]
-        return max(bodies, default=0) + int(node.op_type in _ACCUMULATING)
+        inside = [_deepest(of_nodes(body.node), [o.name for o in body.output]) for body in bodies(node)]
+        return max(inside, default=0) + int(node.op_type in _ACCUMULATING)
 
     def of_nodes(nodes: Iterable[onnx.NodeProto]) -> dict[str, int]:
         found: dict[str, int] = {}

@@ -19,7 +19,8 @@ import onnx
 from onnx import numpy_helper
 
 from graphfix import aten
-from graphfix.reference.program import attributes, subgraphs, used_names
+from graphfix.protobuf import bodies, graphs_within, used_names
+from graphfix.reference.program import attributes
 
 # Operators that pass the values of these inputs on unchanged (None: of all inputs).
 _PASS: dict[str, tuple[int, ...] | None] = {
@@ -218,7 +219,7 @@ class Uses:
         self._makers: dict[str, onnx.NodeProto] = {}
         self._aliases: dict[str, list[str]] = {}
         self._constants: dict[str, np.ndarray[Any, Any]] = {}
-        for scope in _graphs(graph):
+        for scope in graphs_within(graph):
             self._constants.update({t.name: numpy_helper.to_array(t) for t in scope.initializer if _is_small(t)})
             for node in scope.node:
                 for inner, outer in _bindings(node):
@@ -257,7 +258,7 @@ class Uses:
             for node, position in self._readers.get(here, ()):
                 if node.op_type in ("Shape", "Size") and not node.domain:
                     continue
-                if node.domain not in ("", "ai.onnx", "ai.onnx.ml") or position < 0 or subgraphs(node):
+                if node.domain not in ("", "ai.onnx", "ai.onnx.ml") or position < 0 or bodies(node):
                     return False
                 if any(use.strength is Strength.MUST for use in self._limit(node, position, {})):
                     return False
@@ -481,16 +482,9 @@ class Uses:
         return int(constant.reshape(-1)[0]) if constant is not None and constant.size == 1 else None
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for body in subgraphs(node):
-            yield from _graphs(body)
-
-
 def _bindings(node: onnx.NodeProto) -> Iterator[tuple[str, str]]:
     """Pairs of names for one value, inside and outside of a body, in the direction that values go."""
-    for body in subgraphs(node):
+    for body in bodies(node):
         if node.op_type in ("Loop", "Scan"):
             yield from ((name, inner.name) for name, inner in zip(node.input, body.input, strict=False) if name)
         results = list(body.output)[1 if node.op_type == "Loop" else 0 :]

@@ -101,6 +101,10 @@ def fix(
     for target in (output, keep_failed):
         if target is not None:
             model_io.check_writable(target)
+    if keep_failed is not None:
+        models = [path for path in (model_or_path, output) if isinstance(path, (str, os.PathLike))]
+        if os.path.realpath(keep_failed) in [os.path.realpath(path) for path in models]:
+            raise UsageError(f"keep_failed {os.fspath(keep_failed)}: is the input or the output; choose another path")
 
     source = os.fspath(model_or_path) if isinstance(model_or_path, (str, os.PathLike)) else ""
     tell("load", f"reading {source or 'the model'}")

@@ -201,6 +201,8 @@ BAD_USAGE = {
     "no npz": (["--inputs", "nosuch.npz"], "nosuch.npz: no such file"),
     "report in no folder": (["--report", "nosuch/r.json"], "there is no folder nosuch"),
     "report on a folder": (["--report", "."], "is a folder"),
+    "failed model on the input": (["--keep-failed", "mask_rows.onnx"], "is the input or the output"),
+    "failed model on the output": (["--keep-failed", "./out.onnx"], "is the input or the output"),
     "report on the input": (["--report", "mask_rows.onnx"], "that is the model"),
     "report on the output": (["--report", "./out.onnx"], "that is the model"),
 }

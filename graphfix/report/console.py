@@ -399,9 +399,12 @@ class _Summary:
             return
         rounded = checks.checked - checks.exact
         same = "equal" if not rounded else f"{checks.exact} equal, {rounded} but for rounding"
-        self._entry("rewrites", f"{checks.checked} checked alone on {checks.sets} input sets: {same}")
+        label = "rewrites"
+        if checks.checked:
+            self._entry(label, f"{checks.checked} checked alone on {checks.sets} input sets: {same}")
+            label = ""
         if checks.unchecked and not self._verbose:
-            self._entry("", f"{len(checks.unchecked)} could not be checked alone (-v tells why)")
+            self._entry(label, f"{len(checks.unchecked)} could not be checked alone (-v tells why)")
         for line in checks.unchecked if self._verbose else ():
             self._entry("", f"not checked alone: {line}")
 

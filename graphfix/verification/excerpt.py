@@ -106,13 +106,15 @@ class ExcerptInput:
 class Excerpt:
     """``before`` and ``after`` have the inputs ``inputs`` and one output, `OUTPUT`.
 
-    ``rounds`` says that they compute floats in an order, or in lanes, of their own.
+    ``rounds`` says that they compute floats in an order, or in lanes, of their own, ``multiplies`` that products are
+    among that: they overflow and vanish in one order and not in another.
     """
 
     before: onnx.ModelProto
     after: onnx.ModelProto
     inputs: tuple[ExcerptInput, ...]
     rounds: bool
+    multiplies: bool
 
 
 def excerpt(builder: Builder, result: Value) -> Excerpt:
@@ -145,7 +147,10 @@ class _Search:
                 del self.leaves[leaf]
         inputs = tuple(self.describe(leaf) for leaf in leaves)
         rounds = any(_rounds(node) for node in (*before.nodes, *after.nodes))
-        return Excerpt(before.model(inputs), after.model(inputs), inputs, rounds)
+        multiplies = any(
+            node.op == "ReduceProd" or node.attrs.get("reduction") == b"mul" for node in (*before.nodes, *after.nodes)
+        )
+        return Excerpt(before.model(inputs), after.model(inputs), inputs, rounds, multiplies)
 
     # ---- where to cut ----------------------------------------------------------------------------------------------
 

@@ -75,7 +75,8 @@ MASKS = [
 ]  # fmt: skip
 
 INDICES = [
-    Case("GS103", "one value for each index", "x: f[B,4], i: u[2]<B, v: f[2,4]", "x[i] = v", ROWS, TENSOR | {"several": "no"}),
+    Case("GS103", "one value for each index", "x: f[B,4], i: u[2]<B, v: f[2,4]", "x[i] = v", ROWS,
+         TENSOR | {"several": "no"}),
     Case("GS103", "indices repeat", "x: f[B,4], i: d[K]<B, v: f[K,4]", "x[i] = v", ROWS, TENSOR | {"several": "no"}),
     Case("GS103", "one row of values for all indices", "x: f[B,4], i: i[K]<B, v: f[4]", "x[i] = v",
          f"{HIT}\nx = torch.where(hit.any(1)[:, None], v, x)", TENSOR | {"several": "no"}),

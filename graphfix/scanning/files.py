@@ -64,7 +64,7 @@ def _scan_file(path: str, report: ScanReport) -> None:
             warnings.simplefilter("ignore")  # of escapes in the code that is scanned
             tree = ast.parse(content, path)
         text = _decoded(content)
-        writes = find_writes(tree)
+        writes = find_writes(tree, text)
     except OSError as error:
         report.unreadable.append(Unreadable(path, 0, error.strerror or str(error)))
         return

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from graphfix.scanning.inference import Scope, infer
-from graphfix.scanning.names import dotted
+from graphfix.scanning.syntax import dotted
 from graphfix.scanning.values import INT, LIST, NONE, NUMBER, OTHER, SIZES, SLICE, STRING, UNKNOWN, Value
 
 MASK = "mask"

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from graphfix.scanning.names import annotated, constant, dotted, qualified
+from graphfix.scanning.names import annotated, constant, qualified
+from graphfix.scanning.syntax import dotted
 from graphfix.scanning.torch_names import (
     BOOL_RESULT,
     FLOAT_RESULT,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from graphfix.scanning.syntax import dotted, statements
 from graphfix.scanning.torch_names import OTHER_USES, TENSOR_USES, words
 from graphfix.scanning.values import (
     CONSTANT,
@@ -37,21 +38,10 @@ _TENSORS = {
 _JAXTYPING = {"Bool": "bool", "Int": "int", "Integer": "int", "Int64": "int", "Int32": "int", "Float": "float"}
 
 
-def dotted(node: ast.AST) -> str:
-    """``a.b.c`` of a chain of names, "" for anything else."""
-    parts = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return ""
-    return ".".join([node.id, *reversed(parts)])
-
-
 def imports(tree: ast.Module) -> dict[str, str]:
     """Names that imports anywhere in the file bind, with what they stand for."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in statements(tree.body):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 found[alias.asname or alias.name.split(".")[0]] = (
@@ -140,33 +130,40 @@ def _either(choices: list[Value | None]) -> Value | None:
     return result
 
 
-def uses(nodes: Iterable[ast.AST], imported: dict[str, str]) -> dict[str, str]:
+def uses(own: Iterable[ast.AST], imported: dict[str, str]) -> dict[str, str]:
     """For names that are used as only a tensor can be, or as no tensor can: "tensor", "other", or "both"."""
     found: dict[str, set[str]] = {}
-    for node in nodes:
-        if isinstance(node, ast.Attribute):
-            name = dotted(node.value)
+    for node in own:
+        kind = node.__class__
+        if kind is ast.Attribute:
+            seen = "tensor" if node.attr in TENSOR_USES else "other" if node.attr in OTHER_USES else ""  # type: ignore[attr-defined]
+            name = dotted(node.value) if seen else ""  # type: ignore[attr-defined]
             if name and name not in imported:
-                if node.attr in TENSOR_USES:
-                    found.setdefault(name, set()).add("tensor")
-                elif node.attr in OTHER_USES:
-                    found.setdefault(name, set()).add("other")
-        elif isinstance(node, ast.Subscript) and _is_text(node.slice):
-            found.setdefault(dotted(node.value), set()).add("other")
-        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
-            if isinstance(node.left, (ast.Constant, ast.JoinedStr)):
-                found.setdefault(dotted(node.comparators[0]), set()).add("other")
-        elif isinstance(node, ast.Call) and dotted(node.func) == "isinstance" and len(node.args) == 2:
-            if any(word in ast.dump(node.args[1]) for word in ("dict", "'list'", "ndarray", "'str'", "Mapping")):
-                found.setdefault(dotted(node.args[0]), set()).add("other")
-        elif isinstance(node, ast.Call):
-            called = qualified(node.func, imported)
-            if called in ("torch.cat", "torch.stack", "torch.concat") and node.args:
-                found.setdefault(dotted(node.args[0]), set()).add("other")  # a list of tensors
-            elif dotted(node.func) in ("enumerate", "zip", "reversed"):
-                for argument in node.args:
-                    found.setdefault(dotted(argument), set()).add("listed")
+                found.setdefault(name, set()).add(seen)
+        elif kind is ast.Subscript or kind is ast.Compare or kind is ast.Call:
+            for name, seen in _used(node, imported):
+                found.setdefault(name, set()).add(seen)
     return {name: next(iter(kinds)) if len(kinds) == 1 else "both" for name, kinds in found.items() if name}
+
+
+def _used(node: ast.AST, imported: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """What a subscript, a comparison or a call says about names."""
+    if isinstance(node, ast.Subscript):
+        if _is_text(node.slice):
+            yield dotted(node.value), "other"
+    elif isinstance(node, ast.Compare):
+        if isinstance(node.ops[0], (ast.In, ast.NotIn)) and isinstance(node.left, (ast.Constant, ast.JoinedStr)):
+            yield dotted(node.comparators[0]), "other"
+    elif isinstance(node, ast.Call) and node.args:
+        called = dotted(node.func)
+        if called == "isinstance" and len(node.args) == 2:
+            if any(word in ast.dump(node.args[1]) for word in ("dict", "'list'", "ndarray", "'str'", "Mapping")):
+                yield dotted(node.args[0]), "other"
+        elif called in ("enumerate", "zip", "reversed"):
+            for argument in node.args:
+                yield dotted(argument), "listed"
+        elif called.endswith(("cat", "stack")) and qualified(node.func, imported).startswith("torch."):
+            yield dotted(node.args[0]), "other"  # a list of tensors
 
 
 def _is_text(node: ast.AST) -> bool:

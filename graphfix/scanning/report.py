@@ -22,9 +22,9 @@ class Rewriting:
 class Finding:
     """An index write.
 
-    ``line`` and ``column`` begin at 1, columns count characters. ``certainty`` is "sure" or "maybe"; ``assumptions`` says
-    what the finding rests on ("x is a tensor", "m is a mask"). ``verdicts`` has for each exporter what it makes of such a
-    write, the worst first, each with the condition under which it does so.
+    ``line`` and ``column`` begin at 1, columns count characters. ``certainty`` is "sure" or "maybe"; ``assumptions``
+    says what the finding rests on ("x is a tensor", "m is a mask"). ``verdicts`` has for each exporter what it makes of
+    such a write, the worst first, each with the condition under which it does so.
     """
 
     path: str

@@ -13,18 +13,22 @@ Line = list[tuple[str, str]]  # pieces of text with their styles
 _STYLES = {"right": "green", "fragile": "yellow", "export error": "red", "unusable": "red", "wrong": "bold red"}
 
 
+SHORT = 45  # longer reasons are told on request
+
+
 def verdict_lines(finding: Finding) -> list[str]:
     """For each exporter, what it makes of the write."""
-    return ["".join(text for text, _ in line) for line in _verdicts(finding)]
+    return ["".join(text for text, _ in line) for line in _verdicts(finding, verbose=False)]
 
 
-def _verdicts(finding: Finding) -> Iterator[Line]:
+def _verdicts(finding: Finding, *, verbose: bool) -> Iterator[Line]:
     for exporter, name in NAMES.items():
         line: Line = [(f"{name}: ", "")]
-        for number, each in enumerate(finding.verdicts[exporter]):
-            why = f" ({each.why})" if each.why else ""
-            condition = f" if {each.condition}" if each.condition and each.condition != "in other cases" else ""
-            condition = condition or (" in other cases" if each.condition else "")
+        found = finding.verdicts[exporter]
+        for number, each in enumerate(found):
+            why = f" ({each.why})" if each.why and (verbose or len(each.why) <= SHORT) else ""
+            last = number == len(found) - 1
+            condition = "" if not each.condition else " otherwise" if last and not verbose else f" if {each.condition}"
             line += [("; " if number else "", ""), (each.verdict, _STYLES[each.verdict]), (f"{why}{condition}", "")]
         yield line
 
@@ -41,16 +45,14 @@ def lines(report: ScanReport, *, verbose: bool = False) -> Iterator[Line]:
         yield first
         if finding.assumptions:
             yield [("    if " + ", and ".join(finding.assumptions), "dim")]
-        for line in _verdicts(finding):
+        for line in _verdicts(finding, verbose=verbose):
             yield [("    ", ""), *line]
         if finding.instead and (verbose or finding.code not in told):
             shown = finding.instead if verbose else finding.instead[:1]
             for each in shown:
-                for number, text in enumerate(each.after.splitlines()):
-                    label = f"    instead of {'; '.join(each.before.splitlines())}:  " if number == 0 else ""
-                    if number == 0:
-                        yield [(label.rstrip(), "")]
-                    yield [(f"        {text}", "cyan")]
+                before = "; ".join(line.strip() for line in each.before.splitlines()).replace(":;", ":")
+                yield [(f"    instead of {before}:", "")]
+                yield from ([(f"        {text}", "cyan")] for text in each.after.splitlines())
         told.add(finding.code)
     for each_file in report.unreadable:
         at = f":{each_file.line}" if each_file.line else ""
@@ -76,10 +78,5 @@ def _summary(report: ScanReport) -> Iterator[Line]:
         )
     ]
     yield [(", ".join(f"{count} {code}" for code, count in codes.most_common()), "")]
-    versions = measured_with()
-    yield [
-        (
-            f"verdicts measured with torch {versions['torch']} (graphfix explain {codes.most_common(1)[0][0]} tells more)",
-            "dim",
-        )
-    ]
+    more = codes.most_common(1)[0][0]
+    yield [(f"measured with torch {measured_with()['torch']}; graphfix explain {more} tells more", "dim")]

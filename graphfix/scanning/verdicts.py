@@ -66,7 +66,7 @@ def verdicts(found: list[Case], exporter: str) -> list[Verdict]:
     told = []
     for name in sorted(by_verdict, key=severity, reverse=True):
         group = by_verdict[name]
-        conditions = dict.fromkeys(case.condition or "in other cases" for case, _ in group)
+        conditions = dict.fromkeys(case.condition or "it is as usual" for case, _ in group)
         reasons = dict.fromkeys(each.why for _, each in group)
         condition = "" if len(by_verdict) == 1 else "; ".join(conditions)
         told.append(Verdict(name, next(iter(reasons)), condition))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from graphfix.scanning.index import (
@@ -23,7 +23,8 @@ from graphfix.scanning.index import (
     parts,
 )
 from graphfix.scanning.inference import Scope, bind, element_of, infer, parameter
-from graphfix.scanning.names import annotated, dotted, imports, qualified, uses
+from graphfix.scanning.names import annotated, imports, qualified, uses
+from graphfix.scanning.syntax import Candidates, dotted, nodes, statements
 from graphfix.scanning.torch_names import AMBIGUOUS_METHODS, INPLACE, METHODS, VIEWS
 from graphfix.scanning.values import (
     INT,
@@ -65,25 +66,26 @@ class _Context:
     """What holds for a whole file."""
 
     imported: dict[str, str]
-    torch: bool
     modules: set[str]
+    candidates: Candidates
     writes: dict[tuple[int, int], Write] = field(default_factory=dict)
 
 
-def find_writes(tree: ast.Module) -> list[Write]:
-    """The index writes of a file, in its order."""
+def find_writes(tree: ast.Module, text: str) -> list[Write]:
+    """The index writes of a file, in its order. ``text`` is the source that was parsed."""
     imported = imports(tree)
     uses_torch = any(name.lstrip(".").split(".")[0] in _TORCH_PACKAGES for name in imported.values())
-    context = _Context(imported, uses_torch, _modules(tree, imported))
-    if not context.torch:
+    if not uses_torch:
         return []
-    _Walker(context, Scope(imported), "", tree.body, is_module=False).run()
+    context = _Context(imported, _modules(tree, imported), Candidates(text))
+    own = list(nodes(tree.body, within=True))
+    _Walker(context, Scope(imported), "", tree.body, own, is_module=False).run()
     return [context.writes[key] for key in sorted(context.writes)]
 
 
 def _modules(tree: ast.Module, imported: dict[str, str]) -> set[str]:
     """Names of the classes that are, as far as one sees, subclasses of torch.nn.Module."""
-    classes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in statements(tree.body) if isinstance(node, ast.ClassDef)]
     found: set[str] = set()
     size = -1
     while size != len(found):
@@ -103,7 +105,14 @@ class _Walker:
     """Walks the statements of one function (or of a file's top level)."""
 
     def __init__(
-        self, context: _Context, scope: Scope, function: str, body: list[ast.stmt], *, is_module: bool
+        self,
+        context: _Context,
+        scope: Scope,
+        function: str,
+        body: list[ast.stmt],
+        own: list[ast.AST],
+        *,
+        is_module: bool,
     ) -> None:
         self.context = context
         self.scope = scope
@@ -112,7 +121,6 @@ class _Walker:
         self.is_module = is_module
         self.recording = True
         self.loops: list[ast.AST] = []
-        own = list(_own_nodes(body))
         scope.evidence = {**scope.evidence, **uses(own, context.imported)}
         names = {qualified(node, context.imported).split(".")[0] for node in own if isinstance(node, ast.Name)}
         self.mentions_torch = "torch" in names
@@ -132,7 +140,7 @@ class _Walker:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self._nested(node, scope)
         elif isinstance(node, ast.ClassDef):
-            if self.recording:
+            if self.recording and self.context.candidates.within(node):
                 _walk_class(self.context, node, self.function, scope)
         elif isinstance(node, ast.Assign):
             self._calls(node.value, node, scope)
@@ -168,7 +176,7 @@ class _Walker:
 
     def _nested(self, node: Function, scope: Scope) -> None:
         scope.bind(node.name, Value(OTHER))
-        if self.recording:
+        if self.recording and self.context.candidates.within(node):
             inner = scope.copy()
             inner.evidence = {}
             name = f"{self.function}.{node.name}" if self.function else node.name
@@ -194,7 +202,7 @@ class _Walker:
 
     def _narrow(self, test: ast.AST, scope: Scope) -> None:
         """Names that a walrus in the test binds."""
-        for node in ast.walk(test):
+        for node in nodes([test]):
             if isinstance(node, ast.NamedExpr):
                 infer(node, scope)
 
@@ -385,7 +393,7 @@ class _Walker:
         """The calls within an expression that write by index, or change a view in place."""
         if node is None:
             return
-        for each in _expression_nodes(node):
+        for each in nodes([node]):
             if isinstance(each, ast.Call):
                 self._call(each, statement, scope)
 
@@ -491,8 +499,11 @@ class _Walker:
                 form.facts["value"] = "tensor"
         elif form.code == "GS211":
             form.facts["method"] = base
-        if known.dtype:
-            form.facts["data"] = "bool" if known.dtype == "bool" else "other"
+        filler = given.get("value") or (arguments[1] if len(arguments) > 1 else None)
+        filled = infer(filler, scope) if base == "masked_fill" else NOTHING
+        if known.dtype or filled.kind in (INT, NUMBER):
+            is_bool = known.dtype == "bool" or filled.dtype == "bool"
+            form.facts["data"] = "bool" if is_bool else "other"
         certain = sure or base not in AMBIGUOUS_METHODS
         if known.is_tensor and known.sure:
             certain = True
@@ -528,14 +539,14 @@ def _walk_class(context: _Context, node: ast.ClassDef, outer: str, scope: Scope)
     is_module = node.name in context.modules
     attributes = _attributes(node, context, is_module)
     body = [each for each in node.body if not isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))]
-    _Walker(context, Scope(context.imported), name, body, is_module=False).run()
+    own = list(nodes(body, within=True))
+    _Walker(context, Scope(context.imported), name, body, own, is_module=False).run()
     methods = [each for each in node.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef))]
-    evidence = {
-        key: kind
-        for key, kind in uses((n for m in methods for n in ast.walk(m)), context.imported).items()
-        if key.startswith("self.")
-    }
+    used = uses(nodes(methods), context.imported)
+    evidence = {key: kind for key, kind in used.items() if key.startswith("self.")}
     for each in node.body:
+        if not context.candidates.within(each):
+            continue
         if isinstance(each, ast.ClassDef):
             _walk_class(context, each, name, scope)
         elif isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -551,35 +562,36 @@ def _walk_function(
     positional = [*given.posonlyargs, *given.args]
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(given.defaults)) + list(given.defaults)
     pairs = list(zip(positional + given.kwonlyargs, defaults + list(given.kw_defaults), strict=True))
-    own = uses(_own_nodes(node.body), context.imported)
+    own = list(nodes(node.body, within=True))
+    used = uses(own, context.imported)
     for number, (argument, default) in enumerate(pairs):
         if number == 0 and argument.arg in ("self", "cls"):
             scope.bind(argument.arg, Value(OTHER))
             continue
         value = parameter(argument, default, of_forward=of_forward)
-        if argument.annotation is None and value.is_tensor and own.get(argument.arg, "tensor") != "tensor":
-            value = Value(OTHER) if own[argument.arg] == "other" else NOTHING
+        if argument.annotation is None and value.is_tensor and used.get(argument.arg, "tensor") != "tensor":
+            value = Value(OTHER) if used[argument.arg] == "other" else NOTHING
         scope.bind(argument.arg, value)
     if given.vararg:
         scope.bind(given.vararg.arg, Value(LIST, element=annotated(given.vararg.annotation)))
     if given.kwarg:
         scope.bind(given.kwarg.arg, Value(OTHER))
-    _Walker(context, scope, name, node.body, is_module=is_module).run()
+    _Walker(context, scope, name, node.body, own, is_module=is_module).run()
 
 
 def _attributes(node: ast.ClassDef, context: _Context, is_module: bool) -> dict[str, Value]:
     """What the methods of a class assign to self."""
     found: dict[str, list[Value]] = {}
     scope = Scope(context.imported)
-    for each in node.body:
-        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-            known = annotated(each.annotation)
+    for line in node.body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            known = annotated(line.annotation)
             if known is not None:
-                found.setdefault(f"self.{each.target.id}", []).append(known)
-        elif isinstance(each, ast.Assign):
-            for target in each.targets:
+                found.setdefault(f"self.{line.target.id}", []).append(known)
+        elif isinstance(line, ast.Assign):
+            for target in line.targets:
                 if isinstance(target, ast.Name):
-                    found.setdefault(f"self.{target.id}", []).append(infer(each.value, scope))
+                    found.setdefault(f"self.{target.id}", []).append(infer(line.value, scope))
     for method in node.body:
         if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
@@ -588,7 +600,8 @@ def _attributes(node: ast.ClassDef, context: _Context, is_module: bool) -> dict[
             known = annotated(argument.annotation)
             if known is not None:
                 inner.bind(argument.arg, known)
-        for each in ast.walk(method):
+        for statement in statements(method.body):
+            each: ast.AST = statement.value if isinstance(statement, ast.Expr) else statement
             if isinstance(each, ast.Assign):
                 value = infer(each.value, inner)
                 for target in each.targets:
@@ -600,14 +613,11 @@ def _attributes(node: ast.ClassDef, context: _Context, is_module: bool) -> dict[
             elif isinstance(each, ast.AnnAssign) and dotted(each.target).startswith("self."):
                 known = annotated(each.annotation) or infer(each.value, inner)
                 found.setdefault(dotted(each.target), []).append(known)
-            elif isinstance(each, ast.Call) and dotted(each.func) in (
-                "self.register_buffer",
-                "self.register_parameter",
-            ):
-                if each.args and isinstance(each.args[0], ast.Constant) and isinstance(each.args[0].value, str):
-                    value = infer(each.args[1], inner) if len(each.args) > 1 else NOTHING
-                    known = value if value.is_tensor else tensor()
-                    found.setdefault(f"self.{each.args[0].value}", []).append(known)
+            elif isinstance(each, ast.Call) and dotted(each.func) in _REGISTER and each.args:
+                named = each.args[0].value if isinstance(each.args[0], ast.Constant) else None
+                value = infer(each.args[1], inner) if len(each.args) > 1 else NOTHING
+                if isinstance(named, str):
+                    found.setdefault(f"self.{named}", []).append(value if value.is_tensor else tensor())
     result = {}
     for name, values in found.items():
         value = values[0]
@@ -619,29 +629,11 @@ def _attributes(node: ast.ClassDef, context: _Context, is_module: bool) -> dict[
     return result
 
 
-def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """All nodes of statements, without those of the functions and classes in them."""
-    pending: list[ast.AST] = list(body)
-    while pending:
-        node = pending.pop()
-        yield node
-        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            pending.extend(ast.iter_child_nodes(node))
-
-
-def _expression_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    pending: list[ast.AST] = [node]
-    while pending:
-        each = pending.pop()
-        yield each
-        pending.extend(child for child in ast.iter_child_nodes(each) if not isinstance(child, ast.stmt))
-
-
-def _events(nodes: Iterable[ast.AST]) -> dict[str, list[tuple[tuple[int, int], bool]]]:
+def _events(own: Iterable[ast.AST]) -> dict[str, list[tuple[tuple[int, int], bool]]]:
     """For each name, where it is read (False) and bound (True), in order."""
     found: dict[str, list[tuple[tuple[int, int], bool]]] = {}
-    for node in nodes:
-        if isinstance(node, (ast.Name, ast.Attribute)):
+    for node in own:
+        if node.__class__ is ast.Name or node.__class__ is ast.Attribute:
             name = dotted(node)
             if name:
                 stored = isinstance(node.ctx, (ast.Store, ast.Del))

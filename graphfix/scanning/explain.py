@@ -9,7 +9,8 @@ from graphfix.scanning.verdicts import cases, measured_with
 MEANINGS = """\
 right: PyTorch's answers at all sizes, in operators that engines run. fragile: PyTorch's answers in ONNX Runtime,
 through operators that other engines refuse or run wrongly. unusable: a file that ONNX Runtime does not load or run.
-wrong: other answers than PyTorch's, without a word. export error: no file."""
+wrong: other answers than PyTorch's, without a word. export error: no file. On a GPU
+give torch.arange a device=x.device."""
 
 
 def explain_form(text: str) -> str | None:

@@ -14,10 +14,10 @@ from pathlib import Path
 from graphfix.errors import InputError
 from graphfix.scanning.codes import CODES
 from graphfix.scanning.report import Finding, Rewriting, ScanReport, Unreadable
-from graphfix.scanning.verdicts import EXPORTERS, cases, verdicts
+from graphfix.scanning.verdicts import EXPORTERS, cases, severity, verdicts
 from graphfix.scanning.writes import Write, find_writes
 
-_IGNORE = re.compile(r"#\s*graphfix:\s*ignore(?:\s*\[([^\]]*)\])?", re.IGNORECASE)
+_IGNORE = re.compile(r"#\s*graphfix:\s*ignore(?![\w-])(?:\s*\[([^\]]*)\])?", re.IGNORECASE)
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
 
@@ -110,6 +110,7 @@ def _finding(path: str, write: Write, lines: list[str]) -> Finding:
         source += " ..."
     code = CODES[write.form.code]
     found = cases(code.code, write.form.facts)
+    worst_first = sorted(found, key=lambda case: max(severity(v.verdict) for v in case.verdicts.values()), reverse=True)
     return Finding(
         path=path,
         line=line,
@@ -125,7 +126,7 @@ def _finding(path: str, write: Write, lines: list[str]) -> Finding:
         target=write.target,
         source=source if len(source) <= 100 else source[:97] + "...",
         verdicts={exporter: tuple(verdicts(found, exporter)) for exporter in EXPORTERS},
-        instead=tuple(dict.fromkeys(Rewriting(case.source, case.instead) for case in found if case.instead)),
+        instead=tuple(dict.fromkeys(Rewriting(case.source, case.instead) for case in worst_first if case.instead)),
     )
 
 

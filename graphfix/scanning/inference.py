@@ -28,6 +28,7 @@ from graphfix.scanning.torch_names import (
     VIEWS,
 )
 from graphfix.scanning.values import (
+    ARRAY,
     CONSTANT,
     FLOAT,
     INT,
@@ -132,11 +133,11 @@ def _attribute(node: ast.Attribute, scope: Scope) -> Value:
     if of.is_tensor:
         if node.attr in VIEW_ATTRIBUTES:
             return _view(node.value, of, scope)
-        if node.attr in ("values", "indices"):
-            return tensor("int" if node.attr == "indices" else of.dtype)
         if node.attr == "shape":
             return Value(SIZES)
         return Value(INT, origin="const") if node.attr == "ndim" else OTHER_VALUE
+    if of.kind == LIST and of.items is not None and len(of.items) == 2 and node.attr in ("values", "indices"):
+        return of.items[node.attr == "indices"]  # of torch.topk and the like
     if isinstance(node.value, ast.Call) and qualified(node.value.func, scope.imported) in _LIMITS:
         return FLOAT  # torch.finfo(x.dtype).min
     if node.attr == "shape" and of.kind == UNKNOWN:
@@ -171,7 +172,7 @@ def _subscript(node: ast.Subscript, scope: Scope) -> Value:
         if advanced(node.slice, scope):
             return tensor(of.dtype, sure=of.sure)
         return _view(node.value, of, scope)
-    return NOTHING
+    return of if of == ARRAY else NOTHING
 
 
 def _call(node: ast.Call, scope: Scope) -> Value:
@@ -182,11 +183,9 @@ def _call(node: ast.Call, scope: Scope) -> Value:
         of = infer(node.func.value, scope)
         if of.is_tensor:
             return _method(node.func, of, node, scope)
-        if of.kind == OTHER or (of.kind == LIST and node.func.attr in ("copy",)):
-            return OTHER_VALUE if of.kind == OTHER else of
-        if of.kind == UNKNOWN:
-            return _unknown_method(node.func, node, scope)
-        return NOTHING
+        if of == ARRAY or (of.kind == LIST and node.func.attr == "copy"):
+            return of
+        return _unknown_method(node.func, node, scope) if of.kind == UNKNOWN else NOTHING
     name = dotted(node.func)
     if name in scope.values:
         called = scope.values[name]
@@ -256,7 +255,7 @@ def _function(full: str, node: ast.Call, scope: Scope) -> Value:
 def _foreign(full: str) -> Value:
     if full.startswith("math."):
         return FLOAT
-    return OTHER_VALUE
+    return ARRAY if full.split(".")[0] in ("numpy", "pandas", "cupy", "jax", "cv2", "scipy") else OTHER_VALUE
 
 
 def _result(name: str, first: Value, node: ast.Call, scope: Scope, *, view_of: ast.AST | None) -> Value:
@@ -322,7 +321,7 @@ def _method(func: ast.Attribute, of: Value, node: ast.Call, scope: Scope) -> Val
     if name == "tolist":
         return Value(LIST, element=Value(INT, origin="item"))
     if name in NOT_TENSORS:
-        return OTHER_VALUE
+        return ARRAY if name == "numpy" else OTHER_VALUE
     if name in VIEW_LISTS:
         return Value(LIST, element=_view(func.value, of, scope))
     if name.endswith("_") and not name.endswith("__"):
@@ -340,7 +339,7 @@ def _unknown_method(func: ast.Attribute, node: ast.Call, scope: Scope) -> Value:
     if name == "tolist":
         return Value(LIST)
     if name == "numpy":
-        return OTHER_VALUE
+        return ARRAY
     layer = scope.attributes.get(dotted(func))
     if layer is not None and layer.kind == OTHER and layer.element is not None:
         return layer.element
@@ -363,7 +362,7 @@ def _binary(node: ast.BinOp, scope: Scope) -> Value:
     if left.is_tensor or right.is_tensor:
         sides = [side for side in (left, right) if side.is_tensor]
         logical = _logical(node.op)
-        if logical and any(side.dtype == "bool" for side in sides):
+        if logical and all(side.dtype in ("bool", "") for side in sides):
             dtype = "bool"
         elif isinstance(node.op, ast.Div):
             dtype = "float"
@@ -379,7 +378,9 @@ def _binary(node: ast.BinOp, scope: Scope) -> Value:
         return FLOAT
     if left.kind == LIST and isinstance(node.op, (ast.Add, ast.Mult)):
         return Value(LIST, element=left.element)
-    if left.kind in (OTHER,) or right.kind in (OTHER,):
+    if ARRAY in (left, right):
+        return ARRAY
+    if OTHER in (left.kind, right.kind):
         return OTHER_VALUE
     return NOTHING
 
@@ -394,7 +395,10 @@ def _unary(node: ast.UnaryOp, scope: Scope) -> Value:
         return Value(NUMBER, "bool")
     if isinstance(node.op, ast.Invert) and of.kind == UNKNOWN:
         return Value(dtype="bool")  # of an int this is rare, of an array it is a mask
-    return replace(of, bases=()) if of.is_tensor else of
+    if of.is_tensor:
+        dtype = "bool" if isinstance(node.op, ast.Invert) and not of.dtype else of.dtype
+        return replace(of, bases=(), dtype=dtype)
+    return of
 
 
 def _compare(node: ast.Compare, scope: Scope) -> Value:

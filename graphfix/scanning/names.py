@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from graphfix.scanning.syntax import dotted, statements
 from graphfix.scanning.torch_names import OTHER_USES, TENSOR_USES, words
 from graphfix.scanning.values import (
+    ARRAY,
     CONSTANT,
     FLOAT,
     INT,
@@ -100,7 +101,7 @@ def annotated(node: ast.AST | None) -> Value | None:
     }
     if len(name) == 1 or name.endswith("T"):  # a type variable
         return None
-    return plain.get(name, OTHER_VALUE)
+    return ARRAY if name in ("ndarray", "NDArray", "ArrayLike", "DataFrame") else plain.get(name, OTHER_VALUE)
 
 
 def _generic(node: ast.Subscript) -> Value | None:

@@ -43,6 +43,7 @@ class Value:
 
 NOTHING = Value()
 OTHER_VALUE = Value(OTHER)
+ARRAY = Value(OTHER, origin="array")  # of another library: its parts and what its methods give are arrays, too
 CONSTANT = Value(INT, origin="const")
 FLOAT = Value(NUMBER)
 NO = Value(NONE)

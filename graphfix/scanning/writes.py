@@ -421,9 +421,9 @@ class _Walker:
         """x.scatter(dim, index, src), and not that of a plot or of a process group."""
         assert isinstance(node.func, ast.Attribute)
         known = infer(node.func.value, scope)
-        if known.is_tensor:
-            return True
         first = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "dim"), None)
+        if known.is_tensor:
+            return infer(first, scope).kind in (INT, UNKNOWN)
         count = len(node.args) + len(node.keywords)
         return known.kind == UNKNOWN and count >= 3 and infer(first, scope).kind == INT and bool(dotted(node.func))
 
@@ -566,7 +566,6 @@ def _walk_function(
     used = uses(own, context.imported)
     for number, (argument, default) in enumerate(pairs):
         if number == 0 and argument.arg in ("self", "cls"):
-            scope.bind(argument.arg, Value(OTHER))
             continue
         value = parameter(argument, default, of_forward=of_forward)
         if argument.annotation is None and value.is_tensor and used.get(argument.arg, "tensor") != "tensor":

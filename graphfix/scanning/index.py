@@ -24,7 +24,7 @@ KEY = "key"  # a string: the target is no tensor
 # Where nothing else is known, people's names tell a mask from an index tensor.
 _MASK_NAME = re.compile(r"mask|valid|invalid|keep|padding|(^|_)(is|has|not|no|bad|ignore|pad)(_|$)")
 _INDEX_NAME = re.compile(
-    r"ind(ex|ices|s)?(_|$|\d)|idx|ids?$|(^|_)(pos|positions?|perm|order|slots?|rows?|cols?|topk)(_|\d|$)"
+    r"ind(ex|ices|s)?(_|$|\d)|idx|ids$|(^|_)(pos|positions?|perm|order|slots?|rows?|cols?|topk)(_|\d|$)"
 )
 
 
@@ -101,7 +101,8 @@ def _by_name(node: ast.AST) -> str:
         return ""
     if _MASK_NAME.search(name):
         return MASK
-    return POINTS if _INDEX_NAME.search(name) else ""
+    held = dotted(node).startswith("self.")  # most likely a number: the place of a layer, the id of a token
+    return POINTS if _INDEX_NAME.search(name) and not held else ""
 
 
 def _span(node: ast.Slice, scope: Scope) -> Part:

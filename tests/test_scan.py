@@ -187,6 +187,48 @@ def test_loops(tmp_path: Path) -> None:
     assert codes(tmp_path, "k = 0\nfor _ in range(3):\n    x[k] = 0\n    k = idx.long()") == [("GS108", "sure")]
 
 
+def test_all_statements_are_walked(tmp_path: Path) -> None:
+    source = """
+    def f(x: Tensor, m: torch.BoolTensor, n: int):
+        with torch.no_grad() as g, open("a") as h:
+            x[0] = 1
+        try:
+            x[0] = 1
+        except ValueError as e:
+            x[0] = 1
+        else:
+            x[0] = 1
+        finally:
+            x[0] = 1
+        match n:
+            case 1:
+                x[0] = 1
+        while True:
+            x[n] = 0
+            break
+        else:
+            x[0] = 1
+        for x[0] in range(3):
+            pass
+        if (k := x.argmax()) > 0:
+            x[k] = 0
+        else:
+            x[0] = 1
+        (x[0], [x[1], *rest]) = m, n
+        x[0]: int = 4
+        x[0] = x[1] = 2
+        return [x.masked_fill_(m, 0) for _ in range(n)]
+    class A:
+        async def f(self, x: Tensor):
+            async with a:
+                async for b in c:
+                    x[0] = 1
+    """
+    lines = [(line, code) for line, code, _ in found(tmp_path, source)]
+    plain = [3, 5, 7, 9, 11, 14, 16, 19, 20, 25, 26, 26, 27, 28, 28, 34]
+    assert lines == sorted([(line, "GS105") for line in plain] + [(23, "GS103"), (29, "GS201")])
+
+
 def test_training_code_is_not_exported(tmp_path: Path) -> None:
     assert codes(tmp_path, "if self.training:\n    x[mask] = 0") == []
     assert codes(tmp_path, "if self.training and mask is not None:\n    x[mask] = 0") == []

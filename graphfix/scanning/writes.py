@@ -235,6 +235,8 @@ class _Walker:
 
     def _once(self, node: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> None:
         if not isinstance(node, ast.While):
+            if isinstance(node.target, ast.Subscript):
+                self._subscript_write(node.target, None, node, scope)
             bind(node.target, element_of(node.iter, scope), scope)
         self._block(node.body, scope)
 
@@ -252,22 +254,28 @@ class _Walker:
 
     def _assign(self, target: ast.AST, source: ast.AST | None, value: Value, statement: ast.stmt, scope: Scope) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
-            sources = source.elts if isinstance(source, (ast.Tuple, ast.List)) else []
-            each_source = sources if len(sources) == len(target.elts) else [None] * len(target.elts)
-            plain = [
-                each for each in target.elts if isinstance(each, (ast.Name, ast.Starred, ast.Attribute, ast.Tuple))
-            ]
-            if plain:
-                bind(target, value, scope)
-            for each, of in zip(target.elts, each_source, strict=True):
-                if isinstance(each, ast.Subscript):
-                    self._subscript_write(each, of, statement, scope)
+            bind(target, value, scope)
+            self._unpacked(target, source, statement, scope)
         elif isinstance(target, ast.Subscript):
             self._subscript_write(target, source, statement, scope)
         elif isinstance(target, ast.Starred):
             bind(target.value, Value(LIST), scope)
         elif source is not None or value.kind != UNKNOWN:
             bind(target, value, scope)
+
+    def _unpacked(
+        self, target: ast.Tuple | ast.List, source: ast.AST | None, statement: ast.stmt, scope: Scope
+    ) -> None:
+        """The writes among the targets of an assignment to several."""
+        sources: list[ast.expr | None] = list(source.elts) if isinstance(source, (ast.Tuple, ast.List)) else []
+        if len(sources) != len(target.elts):
+            sources = [None] * len(target.elts)
+        for each, of in zip(target.elts, sources, strict=True):
+            inner = each.value if isinstance(each, ast.Starred) else each
+            if isinstance(inner, ast.Subscript):
+                self._subscript_write(inner, of, statement, scope)
+            elif isinstance(inner, (ast.Tuple, ast.List)):
+                self._unpacked(inner, of, statement, scope)
 
     def _augmented(self, node: ast.AugAssign, scope: Scope) -> None:
         self._calls(node.value, node, scope)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import os
 import re
@@ -141,9 +142,9 @@ def _ignored(text: str) -> dict[int, set[str] | None]:
     if "graphfix:" not in text:
         return {}
     found: dict[int, set[str] | None] = {}
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            match = _IGNORE.search(token.string)
+    with contextlib.suppress(tokenize.TokenError, SyntaxError):  # of what ast.parse takes all the same
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            match = _IGNORE.search(token.string) if token.type == tokenize.COMMENT else None
             if match is not None:
                 named = match[1]
                 found[token.start[0]] = None if named is None else {c.strip().upper() for c in named.split(",")}

@@ -20,6 +20,7 @@ from graphfix.errors import (
 
 if TYPE_CHECKING:
     from graphfix.api import FixResult, fix, load_passes, verify
+    from graphfix.scanning import ScanReport, scan
 
     __version__: str
 
@@ -29,11 +30,13 @@ __all__ = [
     "InputError",
     "LossyExportError",
     "NotConfirmedError",
+    "ScanReport",
     "UnsupportedError",
     "UsageError",
     "__version__",
     "fix",
     "load_passes",
+    "scan",
     "verify",
 ]
 
@@ -45,6 +48,10 @@ def __getattr__(name: str) -> Any:
         from graphfix import api
 
         return getattr(api, name)
+    if name in ("ScanReport", "scan"):
+        from importlib import import_module
+
+        return getattr(import_module("graphfix.scanning"), name)
     if name == "__version__":
         from importlib.metadata import version
 

@@ -31,6 +31,7 @@ Examples:
   graphfix model.onnx fixed.onnx --input-shape image:1,3,224,224
   graphfix model.onnx fixed.onnx --inputs real.npz --report report.json
   graphfix verify model.onnx other.onnx         compare any two models
+  graphfix scan src/                            find index writes in Python source
   graphfix passes                               list the passes
   graphfix explain aten-index-put               what a pass does, and why
 
@@ -184,7 +185,8 @@ def fix_command(**options: Any) -> int:
     """Replace index writes that engines refuse in the ONNX model IN (ATen nodes of PyTorch exports and the like) by
     standard operators, confirm that the result gives the same answers, and write it to OUT.
 
-    OUT may be IN: it is replaced whole or not at all. A model called passes, explain or verify is ./passes and so on.
+    OUT may be IN: it is replaced whole or not at all. A model called passes, explain, scan or verify is
+    ./passes and so on.
     """
     if options["quiet"] and options["verbose"]:
         raise click.UsageError("--quiet and --verbose exclude each other")
@@ -208,7 +210,7 @@ def passes_command() -> int:
 @click.command("explain", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("code", metavar="CODE")
 def explain_command(code: str) -> int:
-    """Explain a pass, by code or name, or a verification code (GF9xx)."""
+    """Explain a pass, by code or name, a verification code (GF9xx), or a form of write that a scan found (GS101)."""
     from graphfix.explain import explain
 
     _console().text(explain(code))
@@ -239,6 +241,10 @@ def run(arguments: Sequence[str]) -> int:
         from graphfix.cli_verify import verify_command
 
         command, name, arguments = verify_command, "graphfix verify", arguments[1:]
+    elif arguments and arguments[0] == "scan":
+        from graphfix.cli_scan import scan_command
+
+        command, name, arguments = scan_command, "graphfix scan", arguments[1:]
     elif arguments and arguments[0] in COMMANDS:
         command, name = COMMANDS[arguments[0]], f"graphfix {arguments[0]}"
         arguments = arguments[1:]

@@ -8,6 +8,8 @@ from typing import Any
 
 from graphfix.api import find_pass, load_passes
 from graphfix.errors import UsageError
+from graphfix.scanning.codes import CODES
+from graphfix.scanning.explain import explain_form
 from graphfix.user_inputs import suggest
 
 VERIFICATION: dict[str, tuple[str, str]] = {
@@ -76,7 +78,7 @@ What onnxsim does afterwards is not covered: --no-simplify leaves it out.""",
 
 
 def explain(text: str) -> str:
-    """The documentation of a pass (by code or name) or of a verification code.
+    """The documentation of a pass (by code or name), of a verification code, or of a form of write (GS101).
 
     Raises UsageError with suggestions when there is no such code.
     """
@@ -87,8 +89,12 @@ def explain(text: str) -> str:
     for code, (name, doc) in VERIFICATION.items():
         if text.strip().casefold() in (code.casefold(), name):
             return f"{code} {name}\n\n{doc}"
+    form = explain_form(text)
+    if form is not None:
+        return form
     words = [word for p in passes for word in (p.code, p.name)]
     words += [word for code, (name, _) in VERIFICATION.items() for word in (code, name)]
+    words += [word for code in CODES.values() for word in (code.code, code.name)]
     raise UsageError(f"there is no pass or code {text!r}; {suggest(text, words)} (`graphfix passes` lists the passes)")
 
 

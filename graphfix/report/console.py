@@ -92,6 +92,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in joined)
 
 
+def printable_piece(text: str) -> str:
+    """As `printable`, with the spaces kept."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+
+
 def shorten(text: str, width: int) -> str:
     """The text in at most ``width`` columns (3 or more), with its middle left out when it is longer."""
     from rich.cells import cell_len, set_cell_size
@@ -192,6 +197,16 @@ class Console:
     def text(self, text: str) -> None:
         """Plain text on stdout, whole and unshortened."""
         self._out.write(text + "\n")
+        self._out.flush()
+
+    def styled(self, lines: Iterable[Sequence[tuple[str, str]]]) -> None:
+        """Lines of styled pieces of text on stdout, whole and unshortened."""
+        from rich.text import Text
+
+        console = _rich(self._out)
+        for line in lines:
+            pieces = [(printable_piece(text), style) for text, style in line]
+            console.print(Text.assemble(*pieces), soft_wrap=True)
         self._out.flush()
 
     def error(self, message: str, details: Iterable[str] = (), *, kind: str = "error: ") -> None:

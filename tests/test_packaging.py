@@ -34,7 +34,7 @@ def test_wheel(tmp_path: Path) -> None:
     sources = {str(file.relative_to(ROOT)) for file in (ROOT / "graphfix").rglob("*.py")}
     sources |= {f"graphfix/{file.relative_to(ROOT)}" for file in (ROOT / "passes").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == sources
-    assert "graphfix/py.typed" in names
+    assert {"graphfix/py.typed", "graphfix/scanning/verdicts.json"} <= names
     assert f"{info}/licenses/LICENSE" in names
     assert "License-Expression: Apache-2.0" in metadata
     assert "graphfix = graphfix.cli:main" in commands

@@ -11,7 +11,7 @@ import onnx
 
 from graphfix.protobuf import all_nodes
 from graphfix.reference.bool_where import without_bool_where
-from graphfix.reference.memory import bounded
+from graphfix.reference.memory import Memory, bounded
 from graphfix.reference.ort import OrtModel
 from graphfix.reference.program import Context, Program, holds_kernel, is_scatter
 from graphfix.reference.refusal import ReferenceRefusal
@@ -36,7 +36,7 @@ class ReferenceSession:
 
     ONNX Runtime's optimisations stay off unless ``optimise`` is set, for a model that runs only when its constants
     have been folded. ``model`` is not changed. External data is read from ``base_dir``. ``custom_ops`` are paths of
-    libraries of custom operators for ONNX Runtime. A run that asks for more than ``memory_limit`` bytes is refused.
+    libraries of custom operators for ONNX Runtime. A run that asks for more than ``memory`` leaves is refused.
     Raises ReferenceRefusal when the model holds an operator that neither side has, or cannot be loaded.
 
     With ``scatters`` ONNX's own scatters run in NumPy too, where the last of several writes to one place wins.
@@ -52,14 +52,14 @@ class ReferenceSession:
         base_dir: Path | None = None,
         optimise: bool = False,
         custom_ops: Sequence[str] = (),
-        memory_limit: int | None = None,
+        memory: Memory | None = None,
         scatters: bool = False,
     ) -> None:
         self.inputs = graph_inputs(model.graph)
         self.outputs = [o.name for o in model.graph.output]
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._run: Callable[[Mapping[str, Array]], dict[str, Array]]
-        self._memory_limit = memory_limit
+        self._memory = memory or Memory()
         model = without_bool_where(model)
         if uses_kernels(model) or (scatters and any(is_scatter(node) for node in all_nodes(model))):
             model = _without_functions(model)
@@ -78,7 +78,7 @@ class ReferenceSession:
         self.shapes = {name: value.shape for name, value in feeds.items() if not isinstance(value, list)}
         for problem in misfits(self.inputs, feeds):
             raise ReferenceRefusal(problem)
-        return bounded(self._run, self._memory_limit)(feeds)
+        return bounded(self._run, self._memory)(feeds)
 
 
 def uses_kernels(model: onnx.ModelProto) -> bool:

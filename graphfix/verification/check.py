@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfix.model_io import tensor_bytes
-from graphfix.reference.memory import bounded, default_limit
+from graphfix.reference.memory import Memory, bounded, default_limit
 from graphfix.reference.ort import OrtModel
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import ReferenceSession, graph_inputs, uses_kernels
@@ -60,14 +60,17 @@ class Check:
         self._candidate_dir = candidate_dir
         self.pairing = pairing
         self._progress = progress
-        self._memory_limit = options.memory_limit
-        if self._memory_limit is None:
-            self._memory_limit = default_limit(_weight_bytes(candidate if reference is None else reference))
+        limit = options.memory_limit
+        if limit is None:
+            limit = default_limit(_weight_bytes(candidate if reference is None else reference))
+        self._memory = Memory(limit)
         self._against, self._subject = options.against, options.subject
         self._result = Verification("failed", self._against)
         self._unstable: set[str] = set()
         self._sensitive: set[str] = set()
         self._optimise = False
+        self._fewer = ""
+        self._short_of_memory = False
         self.reference = reference
         self.candidate = candidate
         self.telling: InputSet | None = None
@@ -123,6 +126,7 @@ class Check:
                 f"without a number in every set, so that only dtype and shape were compared: {_listed(silent)} "
                 "(--inputs takes inputs that tell more)"
             )
+        notes += [self._fewer] if self._fewer else []
         if self._cut is not None:
             notes.append(self._cut.detail())
         result.not_compared = sorted({*self._unstable, *(self._cut.lost if self._cut is not None else [])})
@@ -167,6 +171,9 @@ class Check:
         tries = ["real inputs with --inputs"]
         dynamic = [i.name for i in inputs if i.shape is None or not all(isinstance(d, int) for d in i.shape)]
         whole = [i.name for i in inputs if i.dtype is not None and i.dtype.kind in "iu"]
+        if self._short_of_memory:
+            smaller = f", or smaller sizes with --input-shape {dynamic[0]}:..." if dynamic else ""
+            return f"{self._against} does not run within the memory limit{why}; raise --memory-limit{smaller}"
         tries += [f"--input-shape {dynamic[0]}:..."] if dynamic else []
         tries += [f"--input-range {whole[0]}:LO:HI"] if whole else []
         return f"no inputs were found that {self._against} runs with{why}; give {', or '.join(tries)}"
@@ -187,10 +194,11 @@ class Check:
             base_dir=self._base_dir,
             optimise=self._optimise if optimise is None else optimise,
             custom_ops=self._options.custom_ops,
-            memory_limit=self._memory_limit,
+            memory=self._memory,
         )
 
     def _reference_sets(self, model: onnx.ModelProto) -> list[InputSet]:
+        self._memory.held = 0
         session = self._reference_session()
         fresh = seeds.has_random(model)
         sets: list[InputSet] = []
@@ -215,6 +223,7 @@ class Check:
             else:
                 self._unstable |= strange
             sets.append(found)
+            self._memory.hold(*found.outputs.values())
             self._tick(len(sets))
         return sets
 
@@ -241,11 +250,14 @@ class Check:
             ranges=options.input_ranges,
             special=not self._optimise,
             empty=takes_empty(self.candidate),
+            memory=self._memory,
         )
         sizes = set()
         for found in search:
             sizes.add(tuple(found.sizes.get(s, 0) for s in search.symbols))
             yield found
+        self._fewer = search.fewer
+        self._short_of_memory = search.short_of_memory
         self._result.skipped.extend(_skipped_lines(search.refused, search.symbols, sizes, self._against))
 
     def _run_given(
@@ -254,7 +266,7 @@ class Check:
         """Run a set that the user gave, with generated values for what comes out of nodes that are not run."""
         if self._cut is None or not self._cut.made:
             return dict(feeds), session.run(feeds)
-        search = InputSearch(session, model, count=1, seed=self._options.seed, values=feeds)
+        search = InputSearch(session, model, count=1, seed=self._options.seed, values=feeds, memory=self._memory)
         for found in search:
             return found.feeds, found.outputs
         raise ReferenceRefusal(next(iter(search.refused.values()), "no values were found for what is not run"))
@@ -333,7 +345,7 @@ class Check:
     def _paired(self, run: Runner) -> Runner:
         """The candidate under the reference's names, within the memory limit."""
         pairing = self.pairing
-        run = bounded(run, self._memory_limit)
+        run = bounded(run, self._memory)
         if pairing is None:
             return run
 

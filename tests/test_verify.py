@@ -298,3 +298,21 @@ def test_outputs_that_tell_nothing_confirm_nothing():
     assert result.status == "failed" and "holds a number on any generated input" in result.detail
     given = VerifyOptions(inputs=[{"x": np.ones(4, np.float32)}])
     assert check_model(one, one, options=given).status == "confirmed"
+
+
+@pytest.mark.parametrize("dims", ["3000, 3000", "N, 3000"])
+def test_inputs_that_would_take_too_much_memory_are_not_made(dims):
+    m = model(f"g(float[{dims}] x) => (float[{dims}] y) {{y = Neg(x)}}")
+    limit = 4 << 20  # one input of 3000 x 3000 takes 34 MiB
+    result = check_model(m, m, options=VerifyOptions(memory_limit=limit, input_shapes={"x": (3000, 3000)}))
+    assert result.status == "failed" and not result.sets
+    assert "the largest of them 'x' of shape [3000, 3000], would take 0.0335 GiB, more than" in result.detail
+    assert "raise --memory-limit" in result.detail and "--inputs" not in result.detail
+
+
+def test_fewer_sets_are_made_where_more_would_not_leave_memory_for_the_runs():
+    m = model("g(float[1000, 1000] x) => (float[1000, 1000] y) {y = Neg(x)}")
+    result = check_model(m, m, options=VerifyOptions(memory_limit=64 << 20))
+    # Each set takes 8 MB, and a quarter of 67 MB may be filled.
+    assert result.status == "confirmed" and result.sets == ["x 1000x1000"] * 2
+    assert "2 input sets only, as more would not fit into memory (--memory-limit)" in result.detail

@@ -203,6 +203,8 @@ class Check:
         fresh = seeds.has_random(model)
         sets: list[InputSet] = []
         for found in self._search(session, model):
+            before = self._memory.held
+            self._memory.hold(*found.outputs.values())
             try:
                 if fresh:
                     # Generators go on from run to run: only the first runs of two sessions are alike.
@@ -211,9 +213,11 @@ class Check:
                 again = session.run(found.feeds)
             except ReferenceRefusal as refusal:
                 self._result.skipped.append(f"{found.describe()}: {refusal}")
+                self._memory.held = before
                 continue
             # Exact: the same code ran on the same values. But sums may be split over threads in any way.
             agrees = self._compare(found.outputs, again)
+            del again
             strange = {name for name, difference in agrees.items() if difference.problem}
             if found.special:
                 # Not all that a model does with NaN repeats: what does not, says nothing here.
@@ -223,7 +227,6 @@ class Check:
             else:
                 self._unstable |= strange
             sets.append(found)
-            self._memory.hold(*found.outputs.values())
             self._tick(len(sets))
         return sets
 
@@ -293,6 +296,7 @@ class Check:
                     return f"{self._subject} does not run{how} on {expected.describe()}: {refusal}"
                 wanted = {n: v for n, v in expected.outputs.items() if n in plain and n not in self._sensitive}
                 found = self._compare(wanted, actual)
+                del actual  # or the next run has it beside its own
                 for name, difference in found.items():
                     (optimised if how else plain)[name].append(difference)
                 wrong = {name: d for name, d in found.items() if d.problem}

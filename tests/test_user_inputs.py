@@ -43,7 +43,7 @@ def test_model_inputs() -> None:
     assert found["x"] == ModelInput(F32, ("N", 4, None), True)
     assert found["w"] == ModelInput(I64, (2,), False)
     assert found["any_rank"].dims is None and found["any_rank"].dtype.itemsize == 2
-    assert found["many"] == ModelInput(None, None, True)
+    assert found["many"] == ModelInput(F32, None, True, is_list=True)
 
 
 def test_no_inputs() -> None:

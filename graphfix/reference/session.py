@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
-from graphfix.protobuf import all_nodes
+from graphfix.protobuf import all_nodes, tensor_of
 from graphfix.reference.bool_where import without_bool_where
 from graphfix.reference.memory import Memory, bounded
 from graphfix.reference.ort import OrtModel
@@ -22,13 +22,15 @@ Array = np.ndarray[Any, Any]
 class Input(NamedTuple):
     """A graph input that has to be given.
 
-    ``dtype`` is None for what is not a tensor. ``shape`` has an int for a fixed dim, a str for a named one and None
+    ``is_list`` says that it is a sequence of tensors, of which ``dtype`` and ``shape`` then tell; an optional is what it
+    may hold. ``dtype`` is None for what holds no tensors. ``shape`` has an int for a fixed dim, a str for a named one and None
     for any other (a dim of 0 or less, as old exporters wrote, is not fixed); it is None when the rank is unknown.
     """
 
     name: str
     dtype: np.dtype[Any] | None
     shape: tuple[int | str | None, ...] | None
+    is_list: bool = False
 
 
 class ReferenceSession:
@@ -93,13 +95,13 @@ def graph_inputs(graph: onnx.GraphProto) -> list[Input]:
     for value in graph.input:
         if value.name in given:
             continue
-        if not value.type.HasField("tensor_type"):
+        tensor, is_list = tensor_of(value.type)
+        if tensor is None:
             inputs.append(Input(value.name, None, None))
             continue
-        tensor = value.type.tensor_type
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         shape = tuple(_dim(d) for d in tensor.shape.dim) if tensor.HasField("shape") else None
-        inputs.append(Input(value.name, dtype, shape))
+        inputs.append(Input(value.name, dtype, shape, is_list))
     return inputs
 
 
@@ -108,7 +110,7 @@ def misfits(inputs: list[Input], feeds: Mapping[str, Array]) -> Iterator[str]:
     for name in feeds:
         if name not in {i.name for i in inputs}:
             yield f"the model has no input {name!r} (inputs: {', '.join(i.name for i in inputs)})"
-    for name, dtype, shape in inputs:
+    for name, dtype, shape, is_list in inputs:
         if name not in feeds:
             yield f"input {name!r} is missing"
             continue

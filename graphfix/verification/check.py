@@ -59,6 +59,7 @@ class Check:
         self._base_dir = base_dir
         self._candidate_dir = candidate_dir
         self.pairing = pairing
+        self._can_check_rewrites = reference is not None and pairing is None
         self._progress = progress
         limit = options.memory_limit
         if limit is None:
@@ -168,6 +169,10 @@ class Check:
             return f"{self._against} runs with none of the inputs that were given{why}"
         assert self.reference is not None
         inputs = graph_inputs(self.reference.graph)
+        strange = [i.name for i in inputs if i.dtype is None]
+        if strange:
+            instead = "; --verify rewrites checks each rewrite alone" if self._can_check_rewrites else ""
+            return f"{self._against} cannot be run: no input for {strange[0]!r} can be made or given, as it holds no tensors{instead}"
         tries = ["real inputs with --inputs"]
         dynamic = [i.name for i in inputs if i.shape is None or not all(isinstance(d, int) for d in i.shape)]
         whole = [i.name for i in inputs if i.dtype is not None and i.dtype.kind in "iu"]

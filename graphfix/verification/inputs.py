@@ -31,6 +31,7 @@ _MOST_EMPTY = 4  # dims that are tried with size 0
 _SPECIAL_SHARE = 0.3
 _MEMORY_SHARE = 0.25  # of the memory limit, that sets after the first may fill: the runs need the rest
 _CHUNK = 1 << 20  # elements that are drawn at a time, as most are drawn in a wider dtype
+_ELEMENTS = 2  # of a sequence
 _REPAIRS = 4  # times that one refused set is mended by what the refusal says
 _PLAIN = (-4, 9)
 # Ranges of integers that decide nothing, by flavour; None for the whole range of the dtype.
@@ -61,12 +62,13 @@ class InputSet:
 
 def describe(feeds: Mapping[str, Array]) -> str:
     """The shapes of input arrays, in one line."""
-    return _described({name: np.shape(value) for name, value in feeds.items()})
+    return ", ".join(f"{name} {_shape_text(value)}" for name, value in feeds.items()) or "no inputs"
 
 
-def _described(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    told = (f"{name} {'x'.join(map(str, shape)) if shape else 'scalar'}" for name, shape in shapes.items())
-    return ", ".join(told) or "no inputs"
+def _shape_text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shape_text, value))}]"
+    return "x".join(map(str, np.shape(value))) or "scalar"
 
 
 class InputSearch:
@@ -126,7 +128,7 @@ class InputSearch:
         unknown = [i.name for i in self._session.inputs if i.dtype is None]
         ranks = [i.name for i in self._session.inputs if i.shape is None and i.name not in self._given]
         if unknown or ranks:
-            what = f"input {unknown[0]!r} is no tensor" if unknown else f"input {ranks[0]!r} has no declared rank"
+            what = f"input {unknown[0]!r} holds no tensors" if unknown else f"input {ranks[0]!r} has no declared rank"
             self.refused["no inputs were made"] = what
             return
         started = time.monotonic()
@@ -190,9 +192,9 @@ class InputSearch:
     def _bytes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
         """The bytes of every input that is to be generated."""
         return {
-            i.name: math.prod(shapes[i.name]) * (i.dtype.itemsize if i.dtype is not None else 0)
+            i.name: math.prod(shapes[i.name]) * i.dtype.itemsize * (_ELEMENTS if i.is_list else 1)
             for i in self._session.inputs
-            if i.name not in self._fixed
+            if i.name not in self._fixed and i.dtype is not None
         }
 
     def _excess(self, shapes: Mapping[str, tuple[int, ...]]) -> ReferenceRefusal | None:
@@ -235,7 +237,7 @@ class InputSearch:
         feeds = dict(plain.feeds)
         for entry in self._session.inputs:
             value = feeds[entry.name]
-            if entry.name in self._ranges or entry.name in self._fixed or entry.dtype is None:
+            if entry.name in self._ranges or entry.name in self._fixed or entry.dtype is None or entry.is_list:
                 continue
             if _holds_infinity(entry.dtype) and self._limits.of(entry).limits is None:
                 feeds[entry.name] = self._with_specials(value, np.array(chosen_from).astype(entry.dtype))
@@ -303,7 +305,7 @@ class InputSearch:
         """Record why there is no set of these sizes."""
         if not self.refused:
             self.short_of_memory = refusal.memory
-        self.refused.setdefault(_described(shapes), str(refusal))
+        self.refused.setdefault(describe({n: np.broadcast_to(False, s) for n, s in shapes.items()}), str(refusal))
 
     def _likely_counts(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
         """Counts of trues for masks, where packed values beside them may want just as many."""
@@ -359,10 +361,16 @@ class InputSearch:
                     break
         return None, first
 
-    def _values(self, entry: Input, shape: tuple[int, ...], flavour: int, caution: int) -> Array:
-        assert entry.dtype is not None
+    def _values(self, entry: Input, shape: tuple[int, ...], flavour: int, caution: int) -> Any:
+        """An array, or a list of arrays for a sequence."""
         if entry.name in self._fixed:
             return self._fixed[entry.name]
+        if entry.is_list:
+            return [self._array(entry, shape, flavour, caution) for _ in range(_ELEMENTS)]
+        return self._array(entry, shape, flavour, caution)
+
+    def _array(self, entry: Input, shape: tuple[int, ...], flavour: int, caution: int) -> Array:
+        assert entry.dtype is not None
         if entry.name in self._ranges:
             return within(self._rng, shape, flavour, entry.dtype, *self._ranges[entry.name])
         if entry.dtype.kind in "OSU":
@@ -373,7 +381,7 @@ class InputSearch:
         if entry.dtype.kind not in "iu":
             return self._floats(entry.dtype, shape, flavour, domain)
         last = self._last.get(entry.name)
-        if caution == _SAME and last is not None and last.shape == shape:
+        if caution == _SAME and isinstance(last, np.ndarray) and last.shape == shape:
             return last
         if caution in (_ZEROS, _ONES):
             return np.full(shape, caution - _ZEROS, entry.dtype)

@@ -14,6 +14,7 @@ class ReferenceRefusal(Exception):
     ``node``: the name of the node at fault, where only that is known.
     ``needs_true``: how many values of the mask must be true.
     ``loading``: the model, or a part of it, does not load: no other inputs will help.
+    ``unsupported``: ONNX Runtime knows the operator, but has no code for it with these dtypes on the CPU.
     ``memory``: it takes more memory than it may.
     """
 
@@ -28,6 +29,7 @@ class ReferenceRefusal(Exception):
         needs_true: int | None = None,
         loading: bool = False,
         memory: bool = False,
+        unsupported: bool = False,
     ) -> None:
         super().__init__(" ".join(message.split()))
         self.argument = argument
@@ -37,6 +39,7 @@ class ReferenceRefusal(Exception):
         self.needs_true = needs_true
         self.loading = loading
         self.memory = memory
+        self.unsupported = unsupported
 
     def at(self, where: str, tensor: str = "") -> ReferenceRefusal:
         """The same refusal, with the place in front of the message."""
@@ -49,4 +52,5 @@ class ReferenceRefusal(Exception):
             needs_true=self.needs_true,
             loading=self.loading,
             memory=self.memory,
+            unsupported=self.unsupported,
         )

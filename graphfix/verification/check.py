@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfix.model_io import tensor_bytes
+from graphfix.protobuf import all_nodes
 from graphfix.reference.memory import Memory, bounded, default_limit
 from graphfix.reference.ort import OrtModel
+from graphfix.reference.program import is_scatter
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import ReferenceSession, graph_inputs, uses_kernels
 from graphfix.report import OutputComparison, Verification
@@ -70,6 +72,8 @@ class Check:
         self._unstable: set[str] = set()
         self._sensitive: set[str] = set()
         self._optimise = False
+        self._scatters = False  # whether NumPy runs ONNX's scatters, as ONNX Runtime does not with these dtypes
+        self._unsupported = False
         self._fewer = ""
         self._short_of_memory = False
         self.reference = reference
@@ -128,6 +132,8 @@ class Check:
                 "(--inputs takes inputs that tell more)"
             )
         notes += [self._fewer] if self._fewer else []
+        if self._scatters:
+            notes.append("ONNX Runtime has no scatter of this kind on the CPU: NumPy ran the scatters")
         if self._cut is not None:
             notes.append(self._cut.detail())
         result.not_compared = sorted({*self._unstable, *(self._cut.lost if self._cut is not None else [])})
@@ -146,13 +152,12 @@ class Check:
         if self.reference is None:
             return self._recorded, f"{self._against} hold no set"
         result = self._result
-        try:
-            sets, reason = self._reference_sets(self.reference), ""
-        except ReferenceRefusal as refusal:
-            sets, reason = [], f"{self._against} could not be run: {refusal}"
-            reason += self._library_hint(self.reference)
-        if not sets and not reason:
-            reason = self._no_set(result.skipped)
+        sets, reason = self._try_sets(self.reference)
+        if not sets and self._unsupported and _has_scatter(self.reference):
+            result.skipped, self._scatters = [], True
+            sets, reason = self._try_sets(self.reference)
+            if not sets:
+                self._scatters = False
         if not sets and not self._optimise:
             # Some exports run only once their constants have been folded: shapes declared in branches are wrong.
             skipped, self._optimise, result.skipped = result.skipped, True, []
@@ -161,6 +166,23 @@ class Check:
             except ReferenceRefusal:
                 result.skipped = skipped
         return sets, reason
+
+    def _try_sets(self, model: onnx.ModelProto) -> tuple[list[InputSet], str]:
+        self._unsupported = False
+        try:
+            sets = self._reference_sets(model)
+        except ReferenceRefusal as refusal:
+            self._unsupported = refusal.unsupported
+            reason = f"{self._against} could not be run: {refusal}{self._library_hint(model)}"
+            if refusal.unsupported:
+                reason += " (ONNX Runtime, on the CPU, is what runs it here: no other inputs help)"
+                reason += self._rewrites_hint()
+            return [], reason
+        return sets, "" if sets else self._no_set(self._result.skipped)
+
+    def _rewrites_hint(self) -> str:
+        """What can be confirmed where the whole model cannot."""
+        return "; --verify rewrites checks each rewrite alone" if self._can_check_rewrites else ""
 
     def _no_set(self, skipped: Sequence[str]) -> str:
         """Why there is no set, and what could be tried."""
@@ -171,8 +193,10 @@ class Check:
         inputs = graph_inputs(self.reference.graph)
         strange = [i.name for i in inputs if i.dtype is None]
         if strange:
-            instead = "; --verify rewrites checks each rewrite alone" if self._can_check_rewrites else ""
-            return f"{self._against} cannot be run: no input for {strange[0]!r} can be made or given, as it holds no tensors{instead}"
+            return (
+                f"{self._against} cannot be run: no input for {strange[0]!r} can be made or given, as it holds no "
+                f"tensors{self._rewrites_hint()}"
+            )
         tries = ["real inputs with --inputs"]
         dynamic = [i.name for i in inputs if i.shape is None or not all(isinstance(d, int) for d in i.shape)]
         whole = [i.name for i in inputs if i.dtype is not None and i.dtype.kind in "iu"]
@@ -200,6 +224,7 @@ class Check:
             optimise=self._optimise if optimise is None else optimise,
             custom_ops=self._options.custom_ops,
             memory=self._memory,
+            scatters=self._scatters,
         )
 
     def _reference_sets(self, model: onnx.ModelProto) -> list[InputSet]:
@@ -242,7 +267,7 @@ class Check:
                 try:
                     feeds, outputs = self._run_given(session, model, feeds)
                 except ReferenceRefusal as refusal:
-                    if refusal.loading:
+                    if refusal.loading or refusal.unsupported:
                         raise
                     self._result.skipped.append(f"{describe(feeds)}: {refusal}")
                     continue
@@ -332,10 +357,12 @@ class Check:
     def _runners(self, model: onnx.ModelProto) -> Iterator[tuple[str, Callable[[], Runner]]]:
         fresh = seeds.has_random(model)
         folder, libraries = self._candidate_dir, self._options.custom_ops
-        if uses_kernels(model):
+        if uses_kernels(model) or (self._scatters and _has_scatter(model)):
 
             def interpreted() -> Runner:
-                session = ReferenceSession(model, base_dir=folder, optimise=self._optimise, custom_ops=libraries)
+                session = ReferenceSession(
+                    model, base_dir=folder, optimise=self._optimise, custom_ops=libraries, scatters=self._scatters
+                )
                 return self._paired(session.run)
 
             yield "", _maker(interpreted, fresh)
@@ -407,6 +434,10 @@ def _skipped_lines(refused: Mapping[str, str], symbols: Sequence[str], accepted:
         sizes = ", ".join(f"{name}={size}" for name, size in zip(symbols, next(iter(accepted)), strict=True))
         lines.insert(0, f"all sizes but {sizes}: {against} runs with no other that was tried")
     return lines
+
+
+def _has_scatter(model: onnx.ModelProto) -> bool:
+    return any(is_scatter(node) for node in all_nodes(model))
 
 
 def _weight_bytes(model: onnx.ModelProto) -> int:

@@ -82,7 +82,8 @@ class InputSearch:
     value of some inputs, ``values`` all values of some. Generated inputs are held in ``memory``, which refuses sizes
     before anything is made. Afterwards ``refused`` maps a description of every size that no set could be found for to
     the reason, ``symbols`` are the dynamic dims, ``short_of_memory`` says that the first size took too much memory, and
-    ``fewer`` that for this reason there are fewer sets. Raises ReferenceRefusal when the model does not load.
+    ``fewer`` that for this reason there are fewer sets. Raises ReferenceRefusal when the model
+    does not load, or holds an operator that does not run with its dtypes.
     """
 
     def __init__(
@@ -351,7 +352,7 @@ class InputSearch:
                 self._limits.observe(self._session.shapes)
                 return (feeds, outputs), None
             except ReferenceRefusal as refusal:
-                if refusal.loading:
+                if refusal.loading or refusal.unsupported:
                     raise
                 self._spent += time.monotonic() - started
                 self.refusals += 1

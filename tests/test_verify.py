@@ -347,3 +347,9 @@ def test_an_operator_without_code_for_its_dtype_is_no_matter_of_inputs():
     detail = check_model(m, m).detail
     assert "could not be run" in detail and "no other inputs help" in detail and "--verify rewrites" in detail
     assert "--inputs" not in detail
+
+
+def test_the_seeds_of_random_operators_are_told():
+    m = model("g(float[N, 4] x) => (float[N, 4] y) { r = RandomNormalLike(x) y = Add(x, r) }", 15)
+    detail = check_model(m, m).detail
+    assert "random operators (RandomNormalLike) ran with the same seeds on both sides" in detail

@@ -118,10 +118,20 @@ def bytes_text(size: int) -> str:
 
 def agreement(verification: Verification) -> str:
     """One line that says how two models compare, in words that are no stronger than the facts."""
-    if not verification.sets or verification.status != "confirmed":
+    if not verification.sets or not verification.agrees:
         what = "differs from" if verification.sets else "could not be compared with"
         return f"{what} {verification.against}: {printable(verification.detail)}"
+    if verification.status == "in part":
+        return _in_part(verification)
     return f"{_likeness(verification)} on {_sets(verification)}{_reservations(verification)}"
+
+
+def _in_part(verification: Verification) -> str:
+    """What was compared when no output of the model was."""
+    number = len(verification.not_run)
+    upto = f"up to {number} node{'s' if number != 1 else ''} that cannot be run here, on {_sets(verification)}"
+    lost = printable(", ".join(verification.not_compared))
+    return f"compared in part: {_likeness(verification)} {upto}; no output of the model was compared ({lost})"
 
 
 def _likeness(verification: Verification) -> str:
@@ -166,6 +176,8 @@ def confirmation(verification: Verification) -> str:
             f"confirmed: within tolerance of {verification.against} on {sets} "
             f"(largest difference {worst.max_abs:.2g} in {printable(worst.name)}){but}"
         )
+    if verification.status == "in part":
+        return _in_part(verification)
     if verification.status == "rewrites only":
         return "confirmed: each rewrite alone agrees with what it replaced; the whole model was not run"
     if verification.status == "failed":
@@ -177,7 +189,7 @@ def confirmation_code(verification: Verification) -> str:
     """The code under which ``graphfix explain`` tells what the words of `confirmation` mean."""
     if verification.status == "confirmed":
         return "GF901" if all(output.exact for output in verification.outputs) else "GF902"
-    return {"failed": "GF903", "rewrites only": "GF905"}.get(verification.status, "GF904")
+    return {"failed": "GF903", "rewrites only": "GF905", "in part": "GF906"}.get(verification.status, "GF904")
 
 
 class Console:
@@ -432,7 +444,8 @@ class _Summary:
             self._checked(verification)
         if self._verbose or any(o.problem for o in (*verification.outputs, *verification.optimised)):
             self._outputs(verification)
-        self._line(agreement(verification), "bold green" if verification.agrees else "bold red")
+        style = {"confirmed": "bold green", "in part": "bold yellow"}.get(verification.status, "bold red")
+        self._line(agreement(verification), style)
         if verification.agrees:
             self._reserve(verification)
 
@@ -462,6 +475,9 @@ class _Summary:
         text = confirmation(verification)
         if verification.status == "confirmed":
             self._line(text, "bold green")
+            self._reserve(verification)
+        elif verification.status == "in part":
+            self._line(text, "bold yellow")
             self._reserve(verification)
         elif verification.status == "failed":
             self._line(text, "bold red")

@@ -216,6 +216,7 @@ def explain_command(code: str) -> int:
 
 
 COMMANDS = {"passes": passes_command, "explain": explain_command}
+WORDS = (*COMMANDS, "verify")
 
 
 def main() -> None:
@@ -252,7 +253,8 @@ def run(arguments: Sequence[str]) -> int:
         return stop.exit_code
     except click.ClickException as error:
         message = " ".join(error.format_message().split()).rstrip(".")
-        hint = f"; a model file of that name is ./{name.split()[-1]}" if command is not fix_command else ""
+        word = name.split()[-1]
+        hint = f"; a model file of that name is ./{word}" if word in WORDS and os.path.isfile(word) else ""
         _console().error(f"{message[:1].lower()}{message[1:]}{hint} (see {name} --help)")
         return UsageError.exit_code
     except KeyboardInterrupt:

@@ -172,4 +172,3 @@ def test_integers_differ_by_what_python_says(dtype, data):
     ratios = [gap / abs(n) for gap, n in zip(gaps, one, strict=True) if gap and n]
     assert found.max_rel == pytest.approx(max(ratios, default=0.0), rel=1e-12)
     assert found.at == ((gaps.index(max(gaps)),) if any(gaps) else None)
-

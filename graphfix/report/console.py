@@ -436,7 +436,7 @@ class _Summary:
         if verification.layers:
             self._entry("layers", f"{len(verification.layers)} tensors that both models have, in their order")
             rows = [
-                [row[0], layer.operator, *row[1:-1], "differs first" if layer.first else row[-1]]
+                [row[0], layer.operator, *row[1:-1], _first(row[-1]) if layer.first else row[-1]]
                 for layer, row in zip(verification.layers, output_rows(verification.layers), strict=True)
             ]
             self._table(["tensor", "operator", *OUTPUT_TITLES[1:]], rows, flexible=(0, 7))
@@ -508,7 +508,7 @@ class _Summary:
         room = self._console.width - len(indent) - 2 * (len(titles) - 1)
         while not self._verbose and sum(widths) > room:
             widest = max(flexible, key=lambda i: widths[i])
-            if widths[widest] <= 8:
+            if widths[widest] <= max(8, cell_len(titles[widest])):
                 break
             widths[widest] -= 1
         for number, row in enumerate([list(titles), *cells]):
@@ -540,6 +540,10 @@ def _rich(stream: Stream) -> RichConsole:
 
 def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _first(verdict: str) -> str:
+    return "differs first" if verdict == "differs" else f"first: {verdict}"
 
 
 def _node(item: Replacement | Left) -> str:

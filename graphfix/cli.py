@@ -59,6 +59,19 @@ class Bytes(click.ParamType):
         return int(float(match[1]) * UNITS[match[2]])
 
 
+class Whole(click.ParamType):
+    """A whole number, zero or more."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if not value.isdecimal() or not value.isascii():
+            self.fail(f"{value!r} is not a number (0 or more)", param, ctx)
+        return int(value)
+
+
 class Opset(click.ParamType):
     """An opset number or "keep"."""
 
@@ -153,7 +166,7 @@ def once(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     metavar="NAME:LO:HI",
     help="Check with values from LO to HI, both included, as in tokens:0:29999. May be repeated.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Check with other random values.")
+@click.option("--seed", type=Whole(), default=0, metavar="N", help="Check with other random values.")
 @click.option(
     "--custom-ops",
     multiple=True,

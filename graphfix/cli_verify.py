@@ -13,6 +13,7 @@ from graphfix.cli import (
     Bytes,
     NamedRange,
     NamedShape,
+    Whole,
     _check_report_path,
     _console,
     _failed,
@@ -69,7 +70,7 @@ Exit codes:
     metavar="NAME:LO:HI",
     help="Compare on values from LO to HI, both included, as in tokens:0:29999. May be repeated.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Compare on other random values.")
+@click.option("--seed", type=Whole(), default=0, metavar="N", help="Compare on other random values.")
 @click.option("--rtol", type=float, metavar="X", help="Relative tolerance.")
 @click.option("--atol", type=float, metavar="X", help="Absolute tolerance.")
 @click.option(

@@ -30,7 +30,7 @@ class Memory:
 
     def hold(self, *values: Any) -> None:
         """Count arrays that stay."""
-        self.held += sum(size(value) for value in values)
+        self.held += sum(size_of(value) for value in values)
 
     def excess(self, wanted: int, share: float = 1.0) -> str:
         """Why so many bytes more do not fit into this share of the limit; "" when they do."""
@@ -43,10 +43,10 @@ class Memory:
         return None if self.limit is None else max(self.limit - self.held, 0)
 
 
-def size(value: Any) -> int:
+def size_of(value: Any) -> int:
     """The bytes of an array, or of all arrays in a sequence."""
     if isinstance(value, list):
-        return sum(size(element) for element in value)
+        return sum(size_of(element) for element in value)
     return 0 if value is None else int(np.asarray(value).nbytes)
 
 

@@ -22,9 +22,10 @@ Array = np.ndarray[Any, Any]
 class Input(NamedTuple):
     """A graph input that has to be given.
 
-    ``is_list`` says that it is a sequence of tensors, of which ``dtype`` and ``shape`` then tell; an optional is what it
-    may hold. ``dtype`` is None for what holds no tensors. ``shape`` has an int for a fixed dim, a str for a named one and None
-    for any other (a dim of 0 or less, as old exporters wrote, is not fixed); it is None when the rank is unknown.
+    ``is_list`` says that it is a sequence of tensors, of which ``dtype`` and ``shape`` then tell; an optional is what
+    it may hold. ``dtype`` is None for what holds no tensors. ``shape`` has an int for a fixed dim, a str for a named
+    one and None for any other (a dim of 0 or less, as old exporters wrote, is not fixed); it is None when the rank is
+    unknown.
     """
 
     name: str
@@ -114,9 +115,12 @@ def misfits(inputs: list[Input], feeds: Mapping[str, Array]) -> Iterator[str]:
         if name not in feeds:
             yield f"input {name!r} is missing"
             continue
-        if dtype is None or isinstance(feeds[name], list):
-            continue
         value = feeds[name]
+        if dtype is not None and is_list != isinstance(value, list):
+            have, wanted = ("no list", "a sequence") if is_list else ("a list", "a tensor")
+            yield f"input {name!r} is {have}, but the model takes {wanted}"
+        if dtype is None or isinstance(value, list):
+            continue
         if value.dtype != dtype:
             yield f"input {name!r} has dtype {value.dtype}, not {dtype}"
         if shape is None:

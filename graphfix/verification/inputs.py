@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphfix.reference.memory import Memory, size
+from graphfix.reference.memory import Memory, size_of
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import Input, ReferenceSession
 from graphfix.verification import shell as shells
@@ -181,8 +181,8 @@ class InputSearch:
         if not found:
             return False
         last = found[-1]
-        inputs = sum(size(value) for value in last.feeds.values())
-        outputs = sum(size(value) for value in last.outputs.values())
+        inputs = sum(size_of(value) for value in last.feeds.values())
+        outputs = sum(size_of(value) for value in last.outputs.values())
         wanted = sum(self._bytes(self._shapes(sizes)).values())
         if not self._memory.excess(wanted + outputs * wanted // max(inputs, 1), _MEMORY_SHARE):
             return False

@@ -220,9 +220,18 @@ def verify(
 def load_passes() -> tuple[type[Any], ...]:
     """Every pass in the order in which they run: graphfix's own, then those of the entry-point group graphfix.passes.
 
-    Raises UsageError for an installed third-party pass that does not load or takes another pass's code or name.
+    Raises UsageError for an installed third-party pass that does not load or takes another pass's code or name, and
+    where Python found graphfix without its passes.
     """
-    from graphfix.passes import PASSES
+    try:
+        from graphfix.passes import PASSES
+    except ModuleNotFoundError as error:
+        if error.name != "graphfix.passes":
+            raise
+        raise UsageError(
+            f"Python takes graphfix from {os.path.dirname(__file__)}, a folder of its sources, where the passes are "
+            "not in place: run from another folder, or install with pip install -e ."
+        ) from error
 
     passes: list[type[Any]] = list(PASSES)
     owner = {key: "graphfix" for known in passes for key in (known.code, known.name)}
@@ -296,6 +305,8 @@ def custom_op_libraries(given: str | os.PathLike[str] | Iterable[str | os.PathLi
     from graphfix.reference.ort import refusal_of
 
     for path in paths:
+        if os.path.isdir(path):
+            raise InputError(f"{path}: is a folder; give the shared library of the custom operators in it")
         if not os.path.isfile(path):
             raise InputError(f"{path}: no such file; give the shared library of the custom operators")
         try:

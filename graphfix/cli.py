@@ -60,6 +60,19 @@ class Bytes(click.ParamType):
         return int(float(match[1]) * UNITS[match[2]])
 
 
+class Whole(click.ParamType):
+    """A whole number, zero or more."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if not value.isdecimal() or not value.isascii():
+            self.fail(f"{value!r} is not a number (0 or more)", param, ctx)
+        return int(value)
+
+
 class Opset(click.ParamType):
     """An opset number or "keep"."""
 
@@ -154,7 +167,7 @@ def once(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     metavar="NAME:LO:HI",
     help="Check with values from LO to HI, both included, as in tokens:0:29999. May be repeated.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Check with other random values.")
+@click.option("--seed", type=Whole(), default=0, metavar="N", help="Check with other random values.")
 @click.option(
     "--custom-ops",
     multiple=True,
@@ -218,6 +231,7 @@ def explain_command(code: str) -> int:
 
 
 COMMANDS = {"passes": passes_command, "explain": explain_command}
+WORDS = (*COMMANDS, "verify")
 
 
 def main() -> None:
@@ -258,7 +272,8 @@ def run(arguments: Sequence[str]) -> int:
         return stop.exit_code
     except click.ClickException as error:
         message = " ".join(error.format_message().split()).rstrip(".")
-        hint = f"; a model file of that name is ./{name.split()[-1]}" if command is not fix_command else ""
+        word = name.split()[-1]
+        hint = f"; a model file of that name is ./{word}" if word in WORDS and os.path.isfile(word) else ""
         _console().error(f"{message[:1].lower()}{message[1:]}{hint} (see {name} --help)")
         return UsageError.exit_code
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from graphfix.cli import (
     Bytes,
     NamedRange,
     NamedShape,
+    Whole,
     _check_report_path,
     _console,
     _failed,
@@ -36,8 +37,8 @@ Examples:
 \b
 Exit codes:
   0  they agree
-  1  they differ, or could not be compared
-  2  bad usage, or a file that cannot be read
+  1  they differ, or one of them could not be run
+  2  bad usage, a file that cannot be read, or models whose inputs or outputs are not alike
 """
 
 
@@ -69,7 +70,7 @@ Exit codes:
     metavar="NAME:LO:HI",
     help="Compare on values from LO to HI, both included, as in tokens:0:29999. May be repeated.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Compare on other random values.")
+@click.option("--seed", type=Whole(), default=0, metavar="N", help="Compare on other random values.")
 @click.option("--rtol", type=float, metavar="X", help="Relative tolerance.")
 @click.option("--atol", type=float, metavar="X", help="Absolute tolerance.")
 @click.option(
@@ -90,7 +91,7 @@ def verify_command(models: tuple[str, ...], report: str | None, quiet: bool, ver
         raise click.UsageError("--quiet and --verbose exclude each other")
     wanted = 2 if options["expected"] is None else 1
     if len(models) != wanted:
-        what = "REFERENCE and CANDIDATE" if wanted == 2 else "with --expected, CANDIDATE alone"
+        what = "REFERENCE and CANDIDATE" if wanted == 2 else "CANDIDATE alone with --expected"
         raise click.UsageError(f"give {what}: {len(models)} model{'s were' if len(models) != 1 else ' was'} given")
     options["input_shapes"] = once("--input-shape", options["input_shapes"])
     options["input_ranges"] = once("--input-range", options["input_ranges"])

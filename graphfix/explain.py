@@ -74,6 +74,14 @@ NaN, infinities, -0.0 and subnormal numbers; sizes of 0 and 1 beside others. Of 
 has to win. Every value has to be equal, unless the rewrite sums or computes floats anew: those may differ in rounding.
 What onnxsim does afterwards is not covered: --no-simplify leaves it out.""",
     ),
+    "GF906": (
+        "compared-in-part",
+        """\
+No output of the model was compared: all of them come out of nodes of a custom domain, which nothing here can run.
+
+Both models were cut at these nodes. What goes into them was compared and agreed, and so did what lies between them
+where the types are known. --custom-ops takes the library that has the operators, and compares the whole model.""",
+    ),
 }
 
 

@@ -22,10 +22,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from graphfix.aten import is_aten
-from graphfix.errors import InputError
+from graphfix.errors import InputError, UsageError
 from graphfix.protobuf import attribute_bodies, nodes_within
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def load(source: str | os.PathLike[str] | bytes | ModelProto) -> LoadedModel:
     """Read a model from a file, from its serialised bytes, or from a ModelProto (which is copied, not changed).
 
     Raises InputError when there is no such file, when it is not an ONNX model, when its graph is not valid, or when
-    external data is missing, too short, or outside the model's folder.
+    external data is missing, too short, or outside the model's folder, and when it has no outputs. Raises UsageError
+    for what is none of the three.
     """
     from onnx import ModelProto
 
@@ -89,6 +90,7 @@ def load(source: str | os.PathLike[str] | bytes | ModelProto) -> LoadedModel:
         size = model_size(model)
         _adopt_loaded_data(model)
     else:
+        _check_path(source, "the model", "a path, the bytes of a file, or a ModelProto")
         if isinstance(source, (bytes, bytearray, memoryview)):
             where, data = "the model", bytes(source)
         else:
@@ -102,9 +104,19 @@ def load(source: str | os.PathLike[str] | bytes | ModelProto) -> LoadedModel:
         notes = _complete_imports(model, where)
         _check_external_data(model, base_dir, where)
         notes += check_graph(model, where)
+        if not model.graph.output:
+            raise InputError(f"{where}: the model has no outputs, so that it computes nothing; export it again")
     except UnicodeDecodeError:
         raise InputError(f"{where}: not an ONNX model (a name in it is not text); {_COPY_AGAIN}") from None
     return LoadedModel(model, path, base_dir, size, notes)
+
+
+def _check_path(given: Any, what: str, wanted: str) -> None:
+    """Raises UsageError for what is neither a path nor bytes, and for an empty path."""
+    if not isinstance(given, (str, os.PathLike, bytes, bytearray, memoryview)):
+        raise UsageError(f"{what} is of the type {type(given).__name__}: give {wanted}")
+    if isinstance(given, str) and not given:
+        raise UsageError(f"the name of {what} is empty: give the name of a file")
 
 
 def model_size(model: ModelProto) -> int:
@@ -621,6 +633,7 @@ def check_writable(output: str | os.PathLike[str], loaded: LoadedModel | None = 
 
     With ``loaded``, also when the output would replace that model's own weights. Raises InputError.
     """
+    _check_path(output, "the output", "a path")
     try:
         target = Path(os.path.realpath(output))
         folder = target.parent

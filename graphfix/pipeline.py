@@ -397,9 +397,9 @@ class _Run:
 
     def confirm_model(self) -> None:
         verification, fallback = self.check(self.model, locate=True), self.fallback
-        if verification.status != "confirmed" and fallback is not None:
+        if not verification.agrees and fallback is not None:
             retry = self.check(fallback.model)
-            if retry.status == "confirmed":
+            if retry.agrees:
                 self.report.warnings.append(
                     f"not simplified: the result of onnxsim was not equal ({verification.detail}); "
                     "the model is confirmed without it"
@@ -410,7 +410,7 @@ class _Run:
                 self.report.nodes_after = count_nodes(self.model)
                 self.report.size_after = model_io.model_size(self.model)
         self.report.verification = verification
-        if verification.status != "confirmed":
+        if not verification.agrees:
             first, culprit = verification.first_difference, self.at_fault() if verification.sets else ""
             raise NotConfirmedError(
                 f"the fixed model is not confirmed, nothing was written: {verification.detail}"
@@ -422,11 +422,11 @@ class _Run:
         """The step that makes the model differ, found by halving the rewrites that were applied; "" for none alone."""
         self.tell(Event("verify", "looking for the step at fault"))
         right, wrong = 0, self.fallback.applied if self.fallback is not None else len(self.applied)
-        if self.check(self.partly(wrong)).status == "confirmed":
+        if self.check(self.partly(wrong)).agrees:
             return "the change of opset" if self.report.opset_before != self.report.opset_after else ""
         while wrong - right > 1:
             middle = (right + wrong) // 2
-            if self.check(self.partly(middle)).status == "confirmed":
+            if self.check(self.partly(middle)).agrees:
                 right = middle
             else:
                 wrong = middle

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
+    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 
 
 def attribute_bodies(attribute: AttributeProto) -> list[GraphProto]:
@@ -52,3 +52,16 @@ def used_names(node: NodeProto) -> Iterator[str]:
         for inner in graph.node:
             yield from (name for name in used_names(inner) if name not in own)
         yield from (o.name for o in graph.output if o.name not in own)
+
+
+def tensor_of(kind: TypeProto) -> tuple[TypeProto.Tensor | None, bool]:
+    """The tensor that a type is or holds, in an optional or a sequence of tensors, and whether it is a sequence.
+
+    None for maps, sparse tensors, and sequences of what is no tensor.
+    """
+    if kind.HasField("optional_type"):
+        kind = kind.optional_type.elem_type
+    is_list = kind.HasField("sequence_type")
+    if is_list:
+        kind = kind.sequence_type.elem_type
+    return (kind.tensor_type if kind.HasField("tensor_type") else None), is_list

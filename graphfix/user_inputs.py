@@ -21,16 +21,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelInput:
-    """A graph input: numpy dtype (None for sequences and maps), declared dims, and whether it must be fed."""
+    """A graph input: numpy dtype (None for maps), declared dims, whether it must be fed, and whether it is a sequence.
+
+    Of a sequence, dtype and dims are those of its elements; of an optional, those of what it may hold.
+    """
 
     dtype: np.dtype[Any] | None
     dims: tuple[int | str | None, ...] | None
     required: bool
+    is_list: bool = False
 
 
 def model_inputs(model: onnx.ModelProto) -> dict[str, ModelInput]:
     """The model's inputs by name. One that has an initializer, its default, need not be fed."""
     from onnx.helper import tensor_dtype_to_np_dtype
+
+    from graphfix.protobuf import tensor_of
 
     defaults = {tensor.name for tensor in model.graph.initializer}
     defaults.update(tensor.values.name for tensor in model.graph.sparse_initializer)
@@ -38,12 +44,12 @@ def model_inputs(model: onnx.ModelProto) -> dict[str, ModelInput]:
     for value in model.graph.input:
         dims: tuple[int | str | None, ...] | None = None
         dtype = None
-        if value.type.HasField("tensor_type"):
-            tensor = value.type.tensor_type
+        tensor, is_list = tensor_of(value.type)
+        if tensor is not None:
             dtype = tensor_dtype_to_np_dtype(tensor.elem_type) if tensor.elem_type else None
             if tensor.HasField("shape"):
                 dims = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim)
-        found[value.name] = ModelInput(dtype, dims, value.name not in defaults)
+        found[value.name] = ModelInput(dtype, dims, value.name not in defaults, is_list)
     return found
 
 
@@ -95,6 +101,11 @@ def check_ranges(
             if low != int(low) or high != int(high) or low < least or high > most:
                 raise UsageError(f"{at}: {dtype} takes whole numbers from {least} to {most}")
             low, high = int(low), int(high)
+        else:
+            with np.errstate(over="ignore"):
+                rounded = np.array([low, high], np.float64).astype(dtype)
+            if not np.isfinite(rounded).all():
+                raise UsageError(f"{at}: {dtype} does not reach {high if np.isfinite(rounded[0]) else low:g}")
         ranges[name] = (low, high)
     return ranges
 
@@ -105,8 +116,8 @@ def check_sets(
     """Input sets from a dict, a list of dicts or an ``.npz`` file; None stays None.
 
     A file holds arrays named ``<input>``, or ``<set>/<input>`` or ``<set>/in/<input>`` for several sets;
-    ``<set>/out/...`` is passed over. Raises InputError for a file that cannot be read, UsageError for sets that the
-    model cannot take.
+    ``<set>/out/...`` is passed over. A sequence is a list of arrays, or one array of its elements. Raises InputError
+    for a file that cannot be read, UsageError for sets that the model cannot take.
     """
     import numpy as np
 
@@ -127,7 +138,11 @@ def check_sets(
         for name, array in arrays.items():
             if name not in known:
                 raise UsageError(f"{at}: the model has no input {name!r}; {suggest(name, known)}")
-            arrays[name] = _as_dtype(np.asarray(array), known[name].dtype, f"{at}: {name!r}")
+            if known[name].is_list:
+                elements = list(array) if np.iterable(array) else [array]
+                arrays[name] = [_as_declared(np.asarray(e), known[name], f"{at}: {name!r}") for e in elements]
+            else:
+                arrays[name] = _as_declared(np.asarray(array), known[name], f"{at}: {name!r}")
         missing = [name for name, declared in known.items() if declared.required and name not in arrays]
         if missing:
             raise UsageError(f"{at}: lacks the input {missing[0]!r}; {_wanted(known)}")
@@ -212,6 +227,14 @@ def _shape_text(dims: Iterable[Any]) -> str:
 def _wanted(known: Mapping[str, ModelInput]) -> str:
     required = [name for name, declared in known.items() if declared.required]
     return f"give an array for every input: {', '.join(required)}"
+
+
+def _as_declared(array: np.ndarray, declared: ModelInput, at: str) -> np.ndarray:
+    """The array in the input's dtype. Raises UsageError when that, the rank or a fixed size does not fit."""
+    array = _as_dtype(array, declared.dtype, at)
+    if declared.dtype is not None and declared.dims is not None and not _fits(array.shape, declared.dims):
+        raise UsageError(f"{at} has shape {_shape_text(array.shape)}, but the model takes {_shape_text(declared.dims)}")
+    return array
 
 
 def _as_dtype(array: np.ndarray, dtype: np.dtype[Any] | None, at: str) -> np.ndarray:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import importlib.metadata
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import onnx
 import pytest
+from conftest import ROOT
 from fake_engine import FakeEngine, engine, left, report
 
 import graphfix
-from graphfix import api
+from graphfix import InputError, UsageError, api
 
 __all__ = ["engine"]  # a fixture
 
@@ -145,3 +147,31 @@ def test_broken_third_party_passes(monkeypatch: pytest.MonkeyPatch, values: list
     entry_points(monkeypatch, *values)
     with pytest.raises(graphfix.UsageError, match=message):
         graphfix.load_passes()
+
+
+@pytest.mark.parametrize("given", [None, 123, onnx.GraphProto(), ""])
+def test_what_is_no_model_is_bad_usage(given) -> None:
+    with pytest.raises(UsageError, match="is of the type|is empty") as caught:
+        graphfix.fix(given)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_output_is_bad_usage() -> None:
+    m = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]> g(float[N] x) => (float[N] y) { y = Neg(x) }')
+    for given in (3, ""):
+        with pytest.raises(UsageError, match="the output"):
+            graphfix.fix(m, given)
+
+
+def test_a_model_without_outputs_is_refused() -> None:
+    m = onnx.parser.parse_model('<ir_version: 8, opset_import: ["": 17]> g(float[N] x) => (float[N] y) { y = Neg(x) }')
+    del m.graph.output[:]
+    with pytest.raises(InputError, match="the model has no outputs"):
+        graphfix.fix(m)
+
+
+def test_sources_without_their_passes_say_so(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "graphfix", tmp_path / "graphfix", ignore=shutil.ignore_patterns("__pycache__"))
+    code = "import graphfix; graphfix.load_passes()"
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert f"Python takes graphfix from {tmp_path / 'graphfix'}" in done.stderr.splitlines()[-1]

@@ -547,3 +547,15 @@ def test_closed_streams(models: Path) -> None:
     command = f"exec {SCRIPT} {models / 'mask_rows.onnx'} {models / 'out.onnx'} >&- 2>&- <&-"
     assert subprocess.run(["bash", "-c", command], timeout=60).returncode == 0
     assert graphfix.fix(models / "out.onnx").report.replacements == []
+
+
+def test_words_of_bad_values(models: Path, tmp_path: Path, capfd) -> None:
+    source = models / "mask_rows.onnx"
+    assert run(source, tmp_path / "out.onnx", "--seed", "abc") == 2
+    assert "'abc' is not a number" in error_line(capfd)
+    assert run(source, tmp_path / "out.onnx", "--custom-ops", tmp_path) == 2
+    assert "is a folder; give the shared library" in error_line(capfd)
+    assert run("", tmp_path / "out.onnx") == 2
+    assert "the name of the model is empty" in error_line(capfd)
+    assert run(source, "") == 2
+    assert "the name of the output is empty" in error_line(capfd)

@@ -161,8 +161,9 @@ def test_every_outcome_has_a_code() -> None:
         Verification("failed"),
         Verification("not run"),
         Verification("rewrites only"),
+        Verification("in part"),
     ]
-    codes = ["GF901", "GF902", "GF903", "GF904", "GF905"]
+    codes = ["GF901", "GF902", "GF903", "GF904", "GF905", "GF906"]
     assert [confirmation_code(v) for v in outcomes] == list(VERIFICATION) == codes
 
 

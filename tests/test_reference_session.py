@@ -35,7 +35,7 @@ NO = "no = Constant<value = bool {0}>()"
 
 def test_a_model_without_aten_nodes():
     session = ReferenceSession(model("g(float[N, 3] x) => (float[N, 3] y) {y = Add(x, x)}"))
-    assert session.inputs == [("x", np.dtype(np.float32), ("N", 3))]
+    assert session.inputs == [("x", np.dtype(np.float32), ("N", 3), False)]
     np.testing.assert_array_equal(session.run({"x": X})["y"], X + X)
 
 

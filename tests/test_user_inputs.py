@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from graphfix.errors import InputError, UsageError
-from graphfix.user_inputs import ModelInput, check_sets, check_shapes, model_inputs, suggest
+from graphfix.user_inputs import ModelInput, check_ranges, check_sets, check_shapes, model_inputs, suggest
 
 F32, I64 = np.dtype(np.float32), np.dtype(np.int64)
 KNOWN = {
@@ -43,7 +43,7 @@ def test_model_inputs() -> None:
     assert found["x"] == ModelInput(F32, ("N", 4, None), True)
     assert found["w"] == ModelInput(I64, (2,), False)
     assert found["any_rank"].dims is None and found["any_rank"].dtype.itemsize == 2
-    assert found["many"] == ModelInput(None, None, True)
+    assert found["many"] == ModelInput(F32, None, True, is_list=True)
 
 
 def test_no_inputs() -> None:
@@ -161,3 +161,20 @@ def test_suggestions() -> None:
     assert suggest("q", ["weight", "x"]) == "known: weight, x"
     assert suggest("q", []) == "there are none"
     assert suggest("q", [f"w{i}" for i in range(20)]).endswith("w11, ...")
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), F32, helper.tensor_dtype_to_np_dtype(TensorProto.BFLOAT16)])
+def test_a_range_beyond_the_dtype(dtype) -> None:
+    known = {"x": ModelInput(dtype, ("N",), True)}
+    assert check_ranges({"x": (-6e4, 6e4)}, known) == {"x": (-6e4, 6e4)}
+    for pair in ((0, 1e39), (-1e39, 0)):
+        with pytest.raises(UsageError, match=r"does not reach -?1e\+39"):
+            check_ranges({"x": pair}, known)
+
+
+def test_arrays_of_another_shape_are_bad_usage() -> None:
+    known = {"x": ModelInput(F32, ("N", 4), True)}
+    assert check_sets({"x": np.zeros((3, 4), F32)}, known)
+    for shape in ((4,), (3, 5), (1, 3, 4)):
+        with pytest.raises(UsageError, match=r"'x' has shape .*, but the model takes \[N, 4\]"):
+            check_sets({"x": np.zeros(shape, F32)}, known)

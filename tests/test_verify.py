@@ -298,3 +298,58 @@ def test_outputs_that_tell_nothing_confirm_nothing():
     assert result.status == "failed" and "holds a number on any generated input" in result.detail
     given = VerifyOptions(inputs=[{"x": np.ones(4, np.float32)}])
     assert check_model(one, one, options=given).status == "confirmed"
+
+
+@pytest.mark.parametrize("dims", ["3000, 3000", "N, 3000"])
+def test_inputs_that_would_take_too_much_memory_are_not_made(dims):
+    m = model(f"g(float[{dims}] x) => (float[{dims}] y) {{y = Neg(x)}}")
+    limit = 4 << 20  # one input of 3000 x 3000 takes 34 MiB
+    result = check_model(m, m, options=VerifyOptions(memory_limit=limit, input_shapes={"x": (3000, 3000)}))
+    assert result.status == "failed" and not result.sets
+    assert "the largest of them 'x' of shape [3000, 3000], would take 0.0335 GiB, more than" in result.detail
+    assert "raise --memory-limit" in result.detail and "--inputs" not in result.detail
+
+
+def test_fewer_sets_are_made_where_more_would_not_leave_memory_for_the_runs():
+    m = model("g(float[1000, 1000] x) => (float[1000, 1000] y) {y = Neg(x)}")
+    result = check_model(m, m, options=VerifyOptions(memory_limit=64 << 20))
+    # Each set takes 8 MB, and a quarter of 67 MB may be filled.
+    assert result.status == "confirmed" and result.sets == ["x 1000x1000"] * 2
+    assert "2 input sets only, as more would not fit into memory (--memory-limit)" in result.detail
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("reduction", ["add", "max"])
+def test_numpy_runs_the_scatters_that_onnx_runtime_has_no_code_for(dtype, reduction):
+    start = f"g({dtype}[N, 4] x, int64[1, 1] i, {dtype}[1, 4] v) => ({dtype}[N, 4] y) {{ "
+    m = model(start + f'y = ScatterND<reduction = "{reduction}">(x, i, v) }}', 18)
+    # One index: the row it names, by a Where over the rows.
+    written = "Add(x, v)" if reduction == "add" else "Max(x, v)"
+    cast = {"Max(x, v)": "xf = Cast<to = 1>(x) vf = Cast<to = 1>(v) m = Max(xf, vf)"}.get(written, "")
+    cast = cast or "xf = Cast<to = 1>(x) vf = Cast<to = 1>(v) m = Add(xf, vf)"
+    code = 10 if dtype == "float16" else 16
+    rows = (
+        "zero = Constant<value = int64 {0}>() one = Constant<value = int64 {1}>() s = Shape<start = 0, end = 1>(x) "
+        "n = Squeeze(s) r = Range(zero, n, one) axis = Constant<value = int64[1] {1}>() column = Unsqueeze(r, axis) "
+        "below = Less(i, zero) moved = Add(i, n) j = Where(below, moved, i) hit = Equal(column, j) "
+    )
+    same = model(f"{start} {rows} {cast} w = Where(hit, m, xf) y = Cast<to = {code}>(w) }}", 18)
+    wrong = model(f"{start} {rows} {cast} w = Where(hit, vf, xf) y = Cast<to = {code}>(w) }}", 18)
+    result = check_model(m, same)
+    assert result.status == "confirmed" and len(result.sets) > 3, result.detail
+    assert "NumPy ran the scatters" in result.detail
+    assert check_model(m, wrong).status == "failed"
+    assert check_model(m, m).status == "confirmed"  # a kept scatter runs in the same way
+
+
+def test_an_operator_without_code_for_its_dtype_is_no_matter_of_inputs():
+    m = model("g(bfloat16[N, 4] x) => (bfloat16[N, 4] y) { y = Neg(x) }", 17)
+    detail = check_model(m, m).detail
+    assert "could not be run" in detail and "no other inputs help" in detail and "--verify rewrites" in detail
+    assert "--inputs" not in detail
+
+
+def test_the_seeds_of_random_operators_are_told():
+    m = model("g(float[N, 4] x) => (float[N, 4] y) { r = RandomNormalLike(x) y = Add(x, r) }", 15)
+    detail = check_model(m, m).detail
+    assert "random operators (RandomNormalLike) ran with the same seeds on both sides" in detail

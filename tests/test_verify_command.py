@@ -65,7 +65,7 @@ def test_different_models(files: Path, capfd, monkeypatch) -> None:
     joined = " ".join(out.split())
     assert "differs from" in joined and "output 'y' differs in" in joined
     header = next(line for line in out.splitlines() if "max abs" in line)
-    assert all(title in header for title in ("dtype", "max rel", "ULP", "differ", "largest at"))
+    assert all(title in header for title in ("dtype", "max rel", "ULP", "differ", "max at"))
     assert run(files / "one.onnx", files / "other.onnx", "--atol", "2") == 0
     assert run(files / "one.onnx", files / "other.onnx", "-q") == 1
 
@@ -117,7 +117,7 @@ def test_the_json_report(files: Path, capfd) -> None:
     [
         (["one.onnx"], "give REFERENCE and CANDIDATE: 1 model was given"),
         (["one.onnx", "one.onnx", "one.onnx"], "3 models were given"),
-        (["one.onnx", "one.onnx", "--expected", "x.npz"], "with --expected, CANDIDATE alone"),
+        (["one.onnx", "one.onnx", "--expected", "x.npz"], "give CANDIDATE alone with --expected"),
         (["one.onnx", "--expected", "gone.npz"], "no such file"),
         (["one.onnx", "gone.onnx"], "gone.onnx"),
         (["one.onnx", "junk.onnx"], "junk.onnx"),
@@ -308,3 +308,24 @@ def test_layers_of_unknown_types_and_sequences() -> None:
 )
 def test_words_of_agreement(verification: Verification, words: str) -> None:
     assert agreement(verification) == words
+
+
+def test_the_hint_at_a_file_called_verify_needs_one(files: Path, capfd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(files)
+    assert run("one.onnx") == 2
+    assert "./verify" not in capfd.readouterr().err
+    (files / "verify").write_bytes((files / "one.onnx").read_bytes())
+    assert run("one.onnx") == 2
+    assert "a model file of that name is ./verify" in capfd.readouterr().err
+
+
+def test_titles_stay_whole_and_another_dtype_has_no_figures(files: Path, capfd, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = "<ir_version: 8, opset_import: ['': 13]> g(float[N, 3] x) => (KIND[N, 3] y) { y = Cast<to = CODE>(x) }"
+    for name, kind, code in (("float", "float", "1"), ("wide", "double", "11")):
+        made = text.replace("KIND", kind).replace("CODE", code).replace("'", '"')
+        onnx.save(onnx.parser.parse_model(made), files / f"{name}_out.onnx")
+    assert run(files / "float_out.onnx", files / "wide_out.onnx", "--layers") == 1
+    out = capfd.readouterr().out
+    assert "max at" in out and "inf" not in out
+    assert "has dtype float64, not float32" in next(line for line in out.splitlines() if line.strip().startswith("y "))

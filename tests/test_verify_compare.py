@@ -158,3 +158,17 @@ def test_large_arrays_are_compared_in_parts():
 def test_four_bit_integers_are_exact():
     assert compare(np.array([4], ml_dtypes.int4), np.array([5], ml_dtypes.int4)).problem
     assert set(BASE) >= {"float16", "bfloat16", "float32", "float64"}
+
+
+@given(st.sampled_from(["int64", "uint64", "int8", "uint8", "int32", "bool"]), st.data())
+def test_integers_differ_by_what_python_says(dtype, data):
+    low, high = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    numbers = st.lists(st.integers(int(low), int(high)), min_size=1, max_size=6)
+    one = data.draw(numbers)
+    other = [data.draw(st.sampled_from([n, int(low), int(high), 0])) for n in one]
+    found = compare(np.array(one, dtype), np.array(other, dtype))
+    gaps = [abs(a - b) for a, b in zip(one, other, strict=True)]
+    assert found.max_abs == float(max(gaps)) and found.differing == sum(1 for gap in gaps if gap)
+    ratios = [gap / abs(n) for gap, n in zip(gaps, one, strict=True) if gap and n]
+    assert found.max_rel == pytest.approx(max(ratios, default=0.0), rel=1e-12)
+    assert found.at == ((gaps.index(max(gaps)),) if any(gaps) else None)

@@ -248,3 +248,22 @@ def test_libraries_that_are_none(tmp_path: Path) -> None:
         with pytest.raises(graphfix.InputError, match=message) as caught:
             graphfix.verify(around(), around(), custom_ops=tmp_path / path)
         assert "\n" not in str(caught.value)
+
+
+def test_no_output_compared_is_no_confirmation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        f"g(float[N, 4] x, bool[N, 4] m) => (float[N, 4] y) {{ {NO} z = Constant<value = float {{0}}>() "
+        'a = org.pytorch.aten.ATen<operator = "index_put">(x, m, z, no) y = my.Op(a) }'
+    )
+    onnx.save(model(text), tmp_path / "in.onnx")
+    result = graphfix.fix(tmp_path / "in.onnx")
+    verification = result.report.verification
+    assert result.ok and verification.status == "in part" and verification.not_compared == ["y"]
+    assert "compared up to it only" in verification.detail and "behind" not in verification.detail
+    assert cli.run([str(tmp_path / "in.onnx"), str(tmp_path / "out.onnx")]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "confirmed" not in out and "no output of the model was compared (y)" in out
+    assert cli.run(["verify", str(tmp_path / "in.onnx"), str(tmp_path / "out.onnx")]) == 0
+    assert "compared in part: equal to" in capsys.readouterr().out
+    wrong = model(text.replace("(x, m, z, no)", "(x, m, z, yes)").replace(NO, "yes = Constant<value = bool {1}>()"))
+    assert graphfix.verify(model(text), wrong).status == "failed"

@@ -9,6 +9,8 @@ from realistic_models import MODELS, build
 
 from graphfix.errors import UsageError
 from graphfix.reference import ReferenceSession
+from graphfix.user_inputs import check_sets, model_inputs
+from graphfix.verification import VerifyOptions, check_model
 from graphfix.verification import sizes as sizing
 from graphfix.verification.empty import takes_empty
 from graphfix.verification.inputs import InputSearch, floats, integers, mask, within
@@ -432,3 +434,44 @@ def test_the_same_seed_gives_the_same_sets():
     first, second, other = (list(search(m, seed=s)) for s in (1, 1, 2))
     np.testing.assert_array_equal(first[0].feeds["x"], second[0].feeds["x"])
     assert not np.array_equal(first[0].feeds["x"], other[0].feeds["x"])
+
+
+@pytest.mark.parametrize(
+    "declared, body",
+    [
+        ("seq(float[N, 4])", "x = SequenceAt(xs, i)"),
+        ("optional(float[N, 4])", "x = OptionalGetElement(xs)"),
+        ("optional(seq(float[N, 4]))", "s = OptionalGetElement(xs) x = SequenceAt(s, i)"),
+    ],
+)
+def test_sequences_and_optionals_are_generated(declared, body):
+    start = f"g({declared} xs, bool[N, 4] m) => (float[N, 4] y) {{ i = Constant<value = int64 {{1}}>() {body} "
+    plain = model(start + "n = Neg(x) y = Where(m, n, x) }", 17)
+    aten = model(
+        start + 'n = Neg(x) p = ATen<operator = "index">(n, m) f = Constant<value = bool {0}>() '
+        'y = ATen<operator = "index_put">(x, m, p, f) }',
+        17,
+    )
+    wrong = model(start + "y = Where(m, x, x) }", 17)
+    for reference in (plain, aten):
+        result = check_model(reference, plain)
+        assert result.status == "confirmed" and len(result.sets) > 2, result.detail
+        assert check_model(reference, wrong).status == "failed"
+
+
+def test_a_given_sequence_may_be_one_array_of_its_elements():
+    m = model("g(seq(float[2]) xs) => (float[2] y) { i = Constant<value = int64 {2}>() y = SequenceAt(xs, i) }", 17)
+    stacked = np.arange(6, dtype=np.float32).reshape(3, 2)
+    (feeds,) = check_sets({"xs": stacked}, model_inputs(m)) or []
+    assert [list(element) for element in feeds["xs"]] == [[0, 1], [2, 3], [4, 5]]
+    assert check_model(m, m, options=VerifyOptions(inputs=[feeds])).sets == ["xs [2, 2, 2]"]
+    with pytest.raises(UsageError, match="'xs' is float64, but the model takes float32"):
+        check_sets({"xs": [np.zeros(2)]}, model_inputs(m))
+
+
+def test_an_input_that_holds_no_tensors_is_named():
+    m = model("g(float[N] x) => (float[N] y) { y = Neg(x) }", 17)
+    kind = helper.make_map_type_proto(TensorProto.INT64, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    m.graph.input.append(helper.make_value_info("table", kind))
+    detail = check_model(m, m).detail
+    assert "'table' can be made or given, as it holds no tensors; --verify rewrites" in detail

@@ -55,9 +55,12 @@ def select(shape: Sequence[int], indices: Sequence[Array | None], mask_ranks: Se
         if index is not None and is_mask(index):
             hint = mask_ranks[n] if n < len(mask_ranks) else None
             try:
-                parts = np.nonzero(index.reshape(read_mask_shape(index.shape, shape, len(axes), hint)))
+                index = index.reshape(read_mask_shape(index.shape, shape, len(axes), hint))
             except ReadingError as error:
                 raise ReferenceRefusal(str(error), argument=f"indices:{n}") from None
+            if n == 0 and index.shape == tuple(shape[: index.ndim]) and not any(i is not None for i in indices[1:]):
+                return _positions_of(index, shape)
+            parts = np.nonzero(index)
         elif index is not None and index.dtype.kind != "i":
             raise ReferenceRefusal(f"an index has dtype {index.dtype}; it must be an integer or a mask")
         axes.extend(parts)
@@ -86,6 +89,16 @@ def select(shape: Sequence[int], indices: Sequence[Array | None], mask_ranks: Se
             step = wrapped.reshape((*wrapped.shape, *(1,) * len(after)))
         positions += step * stride
     return positions
+
+
+def _positions_of(mask: Array, shape: Sequence[int]) -> Array:
+    """The positions that one leading mask selects: as `select` finds them, in a fraction of the time and memory."""
+    rest = tuple(shape[mask.ndim :])
+    inner = math.prod(rest)
+    rows = np.flatnonzero(mask)
+    if not rest:
+        return rows
+    return (rows[:, None] * inner + np.arange(inner)).reshape(rows.size, *rest)
 
 
 def is_mask(index: Array) -> bool:

@@ -23,6 +23,7 @@ _NOISE = re.compile(
 )
 _RUNNING = re.compile(r"Non-zero status code returned while running (\w+) node\. Name:'([^']*)' Status Message: ")
 _BOUNDS = re.compile(r"inclusive range \[(-?\d+),(-?\d+)\]")
+_UNSUPPORTED = re.compile(r"data type is not supported|Could not find an implementation for")
 _MAX_IR = re.compile(r"max supported IR version: (\d+)")
 _SUFFIX = "/graphfix_float32"
 
@@ -86,6 +87,7 @@ def refusal_of(error: Exception) -> ReferenceRefusal:
     return ReferenceRefusal(
         _NOISE.sub("", message),
         node=running[2] if running is not None else "",
+        unsupported=_UNSUPPORTED.search(message) is not None,
         index_range=(int(bounds[1]), int(bounds[2]) + 1) if bounds is not None else None,
     )
 

@@ -202,6 +202,16 @@ class Program:
             return np.asarray(value, np.int64)
         return np.asarray(value, object)
 
+    def declared(self, name: str) -> onnx.ValueInfoProto | None:
+        """What an input that is no tensor (a sequence, an optional) is declared as: its value does not tell."""
+        program: Program | None = self
+        while program is not None:
+            found = next((i for i in program.graph.input if i.name == name), None)
+            if found is not None or name in program.producers:
+                return None if found is None or found.type.HasField("tensor_type") else found
+            program = program.outer
+        return None
+
     # --- from nodes to steps
 
     def python_step(self, node: onnx.NodeProto, feeds_kernel: set[str]) -> bool:
@@ -345,7 +355,8 @@ class Segment(Step):
         model.opset_import.extend(o for o in whole.opset_import if o.domain not in (aten.ATEN_DOMAIN, "prim"))
         model.functions.extend(whole.functions)
         model.graph.name = "segment"
-        model.graph.input.extend(_value_info(name, value) for name, value in feeds.items())
+        declared = self._program.declared
+        model.graph.input.extend(declared(name) or _value_info(name, value) for name, value in feeds.items())
         for name in self._constants:
             self._program.embed_constant(name, model.graph)
         model.graph.node.extend(self._nodes)

@@ -14,6 +14,8 @@ class ReferenceRefusal(Exception):
     ``node``: the name of the node at fault, where only that is known.
     ``needs_true``: how many values of the mask must be true.
     ``loading``: the model, or a part of it, does not load: no other inputs will help.
+    ``unsupported``: ONNX Runtime knows the operator, but has no code for it with these dtypes on the CPU.
+    ``memory``: it takes more memory than it may.
     """
 
     def __init__(
@@ -26,6 +28,8 @@ class ReferenceRefusal(Exception):
         index_range: tuple[int, int] | None = None,
         needs_true: int | None = None,
         loading: bool = False,
+        memory: bool = False,
+        unsupported: bool = False,
     ) -> None:
         super().__init__(" ".join(message.split()))
         self.argument = argument
@@ -34,6 +38,8 @@ class ReferenceRefusal(Exception):
         self.index_range = index_range
         self.needs_true = needs_true
         self.loading = loading
+        self.memory = memory
+        self.unsupported = unsupported
 
     def at(self, where: str, tensor: str = "") -> ReferenceRefusal:
         """The same refusal, with the place in front of the message."""
@@ -45,4 +51,6 @@ class ReferenceRefusal(Exception):
             index_range=self.index_range,
             needs_true=self.needs_true,
             loading=self.loading,
+            memory=self.memory,
+            unsupported=self.unsupported,
         )

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
-from graphfix.protobuf import all_nodes
+from graphfix.protobuf import all_nodes, tensor_of
 from graphfix.reference.bool_where import without_bool_where
-from graphfix.reference.memory import bounded
+from graphfix.reference.memory import Memory, bounded
 from graphfix.reference.ort import OrtModel
 from graphfix.reference.program import Context, Program, holds_kernel, is_scatter
 from graphfix.reference.refusal import ReferenceRefusal
@@ -22,13 +22,16 @@ Array = np.ndarray[Any, Any]
 class Input(NamedTuple):
     """A graph input that has to be given.
 
-    ``dtype`` is None for what is not a tensor. ``shape`` has an int for a fixed dim, a str for a named one and None
-    for any other (a dim of 0 or less, as old exporters wrote, is not fixed); it is None when the rank is unknown.
+    ``is_list`` says that it is a sequence of tensors, of which ``dtype`` and ``shape`` then tell; an optional is what
+    it may hold. ``dtype`` is None for what holds no tensors. ``shape`` has an int for a fixed dim, a str for a named
+    one and None for any other (a dim of 0 or less, as old exporters wrote, is not fixed); it is None when the rank is
+    unknown.
     """
 
     name: str
     dtype: np.dtype[Any] | None
     shape: tuple[int | str | None, ...] | None
+    is_list: bool = False
 
 
 class ReferenceSession:
@@ -36,7 +39,7 @@ class ReferenceSession:
 
     ONNX Runtime's optimisations stay off unless ``optimise`` is set, for a model that runs only when its constants
     have been folded. ``model`` is not changed. External data is read from ``base_dir``. ``custom_ops`` are paths of
-    libraries of custom operators for ONNX Runtime. A run that asks for more than ``memory_limit`` bytes is refused.
+    libraries of custom operators for ONNX Runtime. A run that asks for more than ``memory`` leaves is refused.
     Raises ReferenceRefusal when the model holds an operator that neither side has, or cannot be loaded.
 
     With ``scatters`` ONNX's own scatters run in NumPy too, where the last of several writes to one place wins.
@@ -52,14 +55,14 @@ class ReferenceSession:
         base_dir: Path | None = None,
         optimise: bool = False,
         custom_ops: Sequence[str] = (),
-        memory_limit: int | None = None,
+        memory: Memory | None = None,
         scatters: bool = False,
     ) -> None:
         self.inputs = graph_inputs(model.graph)
         self.outputs = [o.name for o in model.graph.output]
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._run: Callable[[Mapping[str, Array]], dict[str, Array]]
-        self._memory_limit = memory_limit
+        self._memory = memory or Memory()
         model = without_bool_where(model)
         if uses_kernels(model) or (scatters and any(is_scatter(node) for node in all_nodes(model))):
             model = _without_functions(model)
@@ -78,7 +81,7 @@ class ReferenceSession:
         self.shapes = {name: value.shape for name, value in feeds.items() if not isinstance(value, list)}
         for problem in misfits(self.inputs, feeds):
             raise ReferenceRefusal(problem)
-        return bounded(self._run, self._memory_limit)(feeds)
+        return bounded(self._run, self._memory)(feeds)
 
 
 def uses_kernels(model: onnx.ModelProto) -> bool:
@@ -93,13 +96,13 @@ def graph_inputs(graph: onnx.GraphProto) -> list[Input]:
     for value in graph.input:
         if value.name in given:
             continue
-        if not value.type.HasField("tensor_type"):
+        tensor, is_list = tensor_of(value.type)
+        if tensor is None:
             inputs.append(Input(value.name, None, None))
             continue
-        tensor = value.type.tensor_type
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         shape = tuple(_dim(d) for d in tensor.shape.dim) if tensor.HasField("shape") else None
-        inputs.append(Input(value.name, dtype, shape))
+        inputs.append(Input(value.name, dtype, shape, is_list))
     return inputs
 
 
@@ -108,13 +111,16 @@ def misfits(inputs: list[Input], feeds: Mapping[str, Array]) -> Iterator[str]:
     for name in feeds:
         if name not in {i.name for i in inputs}:
             yield f"the model has no input {name!r} (inputs: {', '.join(i.name for i in inputs)})"
-    for name, dtype, shape in inputs:
+    for name, dtype, shape, is_list in inputs:
         if name not in feeds:
             yield f"input {name!r} is missing"
             continue
-        if dtype is None or isinstance(feeds[name], list):
-            continue
         value = feeds[name]
+        if dtype is not None and is_list != isinstance(value, list):
+            have, wanted = ("no list", "a sequence") if is_list else ("a list", "a tensor")
+            yield f"input {name!r} is {have}, but the model takes {wanted}"
+        if dtype is None or isinstance(value, list):
+            continue
         if value.dtype != dtype:
             yield f"input {name!r} has dtype {value.dtype}, not {dtype}"
         if shape is None:

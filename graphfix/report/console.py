@@ -123,10 +123,20 @@ def bytes_text(size: int) -> str:
 
 def agreement(verification: Verification) -> str:
     """One line that says how two models compare, in words that are no stronger than the facts."""
-    if not verification.sets or verification.status != "confirmed":
+    if not verification.sets or not verification.agrees:
         what = "differs from" if verification.sets else "could not be compared with"
         return f"{what} {verification.against}: {printable(verification.detail)}"
+    if verification.status == "in part":
+        return _in_part(verification)
     return f"{_likeness(verification)} on {_sets(verification)}{_reservations(verification)}"
+
+
+def _in_part(verification: Verification) -> str:
+    """What was compared when no output of the model was."""
+    number = len(verification.not_run)
+    upto = f"up to {number} node{'s' if number != 1 else ''} that cannot be run here, on {_sets(verification)}"
+    lost = printable(", ".join(verification.not_compared))
+    return f"compared in part: {_likeness(verification)} {upto}; no output of the model was compared ({lost})"
 
 
 def _likeness(verification: Verification) -> str:
@@ -171,6 +181,8 @@ def confirmation(verification: Verification) -> str:
             f"confirmed: within tolerance of {verification.against} on {sets} "
             f"(largest difference {worst.max_abs:.2g} in {printable(worst.name)}){but}"
         )
+    if verification.status == "in part":
+        return _in_part(verification)
     if verification.status == "rewrites only":
         return "confirmed: each rewrite alone agrees with what it replaced; the whole model was not run"
     if verification.status == "failed":
@@ -182,7 +194,7 @@ def confirmation_code(verification: Verification) -> str:
     """The code under which ``graphfix explain`` tells what the words of `confirmation` mean."""
     if verification.status == "confirmed":
         return "GF901" if all(output.exact for output in verification.outputs) else "GF902"
-    return {"failed": "GF903", "rewrites only": "GF905"}.get(verification.status, "GF904")
+    return {"failed": "GF903", "rewrites only": "GF905", "in part": "GF906"}.get(verification.status, "GF904")
 
 
 class Console:
@@ -442,7 +454,7 @@ class _Summary:
         if verification.layers:
             self._entry("layers", f"{len(verification.layers)} tensors that both models have, in their order")
             rows = [
-                [row[0], layer.operator, *row[1:-1], "differs first" if layer.first else row[-1]]
+                [row[0], layer.operator, *row[1:-1], _first(row[-1]) if layer.first else row[-1]]
                 for layer, row in zip(verification.layers, output_rows(verification.layers), strict=True)
             ]
             self._table(["tensor", "operator", *OUTPUT_TITLES[1:]], rows, flexible=(0, 7))
@@ -450,7 +462,8 @@ class _Summary:
             self._checked(verification)
         if self._verbose or any(o.problem for o in (*verification.outputs, *verification.optimised)):
             self._outputs(verification)
-        self._line(agreement(verification), "bold green" if verification.agrees else "bold red")
+        style = {"confirmed": "bold green", "in part": "bold yellow"}.get(verification.status, "bold red")
+        self._line(agreement(verification), style)
         if verification.agrees:
             self._reserve(verification)
 
@@ -481,6 +494,9 @@ class _Summary:
         if verification.status == "confirmed":
             self._line(text, "bold green")
             self._reserve(verification)
+        elif verification.status == "in part":
+            self._line(text, "bold yellow")
+            self._reserve(verification)
         elif verification.status == "failed":
             self._line(text, "bold red")
         elif verification.status == "rewrites only":
@@ -510,7 +526,7 @@ class _Summary:
         room = self._console.width - len(indent) - 2 * (len(titles) - 1)
         while not self._verbose and sum(widths) > room:
             widest = max(flexible, key=lambda i: widths[i])
-            if widths[widest] <= 8:
+            if widths[widest] <= max(8, cell_len(titles[widest])):
                 break
             widths[widest] -= 1
         for number, row in enumerate([list(titles), *cells]):
@@ -542,6 +558,10 @@ def _rich(stream: Stream) -> RichConsole:
 
 def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _first(verdict: str) -> str:
+    return "differs first" if verdict == "differs" else f"first: {verdict}"
 
 
 def _node(item: Replacement | Left) -> str:

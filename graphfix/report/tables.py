@@ -7,23 +7,24 @@ from collections.abc import Iterable, Sequence
 
 from graphfix.report import OutputComparison
 
-OUTPUT_TITLES = ("output", "dtype", "max abs", "max rel", "ULP", "differ", "largest at", "")
+OUTPUT_TITLES = ("output", "dtype", "max abs", "max rel", "ULP", "differ", "max at", "")
 
 
 def output_rows(outputs: Iterable[OutputComparison], *, how: str = "") -> list[list[str]]:
     """A row for every output, under OUTPUT_TITLES. ``how`` is put behind its name."""
+    return [[output.name + how, output.dtype, *_figures(output)] for output in outputs]
+
+
+def _figures(output: OutputComparison) -> list[str]:
+    if output.problem and not output.differing:  # of another dtype, shape or length: there are no figures
+        return ["", "", "", "", "", output.problem]
     return [
-        [
-            output.name + how,
-            output.dtype,
-            number(output.max_abs),
-            number(output.max_rel),
-            number(output.max_ulp),
-            percent(output.share),
-            place(output.largest_at),
-            "differs" if output.problem else "equal" if output.exact else "close",
-        ]
-        for output in outputs
+        number(output.max_abs),
+        number(output.max_rel),
+        number(output.max_ulp),
+        percent(output.share),
+        place(output.largest_at),
+        "differs" if output.problem else "equal" if output.exact else "close",
     ]
 
 

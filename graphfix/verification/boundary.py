@@ -29,7 +29,8 @@ _DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.tr
 class Cut:
     """Both models without the nodes, ``pairing`` with the new inputs and outputs, and what to say.
 
-    ``made`` are the names of the new inputs in the reference. ``not_run`` names the nodes, one line each. ``blind``
+    ``made`` are the names of the new inputs in the reference, ``behind`` says that anything which is compared may read
+    one. ``not_run`` names the nodes, one line each. ``blind``
     are outputs of nodes whose type is not known, so that nothing behind them is compared. ``lost`` are the reference's
     outputs that are not compared.
     """
@@ -38,6 +39,7 @@ class Cut:
     candidate: onnx.ModelProto
     pairing: Pairing
     made: tuple[str, ...]
+    behind: bool
     not_run: list[str]
     blind: list[str]
     lost: list[str]
@@ -49,8 +51,8 @@ class Cut:
             f"{number} node{'s' if number > 1 else ''} of domain {domain}" for domain, number in domains.items()
         )
         one = len(self.not_run) == 1
-        them, where = ("it" if one else "them"), " and behind "
-        behind = f"{where}{them}" if self.made else ""
+        them = "it" if one else "them"
+        behind = f" and behind {them}" if self.behind else " only"
         text = f"{told} {'was' if one else 'were'} not run: compared up to {them}{behind}"
         if self.blind:
             text += f"; not behind {', '.join(self.blind)}, as the type is not known"
@@ -124,6 +126,7 @@ def cut(reference: onnx.ModelProto, candidate: onnx.ModelProto, pairing: Pairing
         other.build(dict.fromkeys(outputs.values())),
         Pairing(inputs, outputs, old.sizes, old.notes),
         tuple(made),
+        any(one.is_kept_for(name) for name in made),
         list(ours),
         [name for name in blind if one.is_read(name)],
         lost,
@@ -186,6 +189,10 @@ class _Side:
     def is_read(self, name: str) -> bool:
         """Whether anything but an output of the graph reads a tensor."""
         return any(name in used_names(node) for node in self._nodes)
+
+    def is_kept_for(self, name: str) -> bool:
+        """Whether a node that stays reads a tensor."""
+        return any(name in used_names(node) for n, node in enumerate(self._nodes) if n not in self._removed)
 
     def tap(self, name: str, *, apart: bool = False) -> str:
         """The name under which a tensor can be an output: one that no node makes, or an output already, needs a node.

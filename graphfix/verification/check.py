@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphfix.model_io import tensor_bytes
-from graphfix.reference.memory import bounded, default_limit
+from graphfix.protobuf import all_nodes
+from graphfix.reference.memory import Memory, bounded, default_limit
 from graphfix.reference.ort import OrtModel
+from graphfix.reference.program import is_scatter
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import ReferenceSession, graph_inputs, uses_kernels
 from graphfix.report import OutputComparison, Verification
@@ -59,17 +61,24 @@ class Check:
         self._base_dir = base_dir
         self._candidate_dir = candidate_dir
         self.pairing = pairing
+        self._can_check_rewrites = reference is not None and pairing is None
         self._progress = progress
-        self._memory_limit = options.memory_limit
-        if self._memory_limit is None:
-            self._memory_limit = default_limit(_weight_bytes(candidate if reference is None else reference))
+        limit = options.memory_limit
+        if limit is None:
+            limit = default_limit(_weight_bytes(candidate if reference is None else reference))
+        self._memory = Memory(limit)
         self._against, self._subject = options.against, options.subject
         self._result = Verification("failed", self._against)
         self._unstable: set[str] = set()
         self._sensitive: set[str] = set()
         self._optimise = False
+        self._scatters = False  # whether NumPy runs ONNX's scatters, as ONNX Runtime does not with these dtypes
+        self._unsupported = False
+        self._fewer = ""
+        self._short_of_memory = False
         self.reference = reference
         self.candidate = candidate
+        self._real_outputs = {o.name for o in reference.graph.output} if reference is not None else set()
         self.telling: InputSet | None = None
         self._cut: Cut | None = None
         if reference is not None:
@@ -123,6 +132,12 @@ class Check:
                 f"without a number in every set, so that only dtype and shape were compared: {_listed(silent)} "
                 "(--inputs takes inputs that tell more)"
             )
+        notes += [self._fewer] if self._fewer else []
+        if self._scatters:
+            notes.append("ONNX Runtime has no scatter of this kind on the CPU: NumPy ran the scatters")
+        drawn = seeds.random_operators(self.candidate)
+        if drawn:
+            notes.append(f"random operators ({', '.join(drawn)}) ran with the same seeds on both sides")
         if self._cut is not None:
             notes.append(self._cut.detail())
         result.not_compared = sorted({*self._unstable, *(self._cut.lost if self._cut is not None else [])})
@@ -130,7 +145,8 @@ class Check:
             notes.append(
                 f"not compared, as {self._against} itself gives another result in each run: {_listed(self._unstable)}"
             )
-        result.status = "failed" if problem else "confirmed"
+        none = bool(self._real_outputs) and self._real_outputs <= set(result.not_compared)
+        result.status = "failed" if problem else "in part" if none else "confirmed"
         result.detail = "; ".join(notes)
         return result
 
@@ -141,13 +157,12 @@ class Check:
         if self.reference is None:
             return self._recorded, f"{self._against} hold no set"
         result = self._result
-        try:
-            sets, reason = self._reference_sets(self.reference), ""
-        except ReferenceRefusal as refusal:
-            sets, reason = [], f"{self._against} could not be run: {refusal}"
-            reason += self._library_hint(self.reference)
-        if not sets and not reason:
-            reason = self._no_set(result.skipped)
+        sets, reason = self._try_sets(self.reference)
+        if not sets and self._unsupported and _has_scatter(self.reference):
+            result.skipped, self._scatters = [], True
+            sets, reason = self._try_sets(self.reference)
+            if not sets:
+                self._scatters = False
         if not sets and not self._optimise:
             # Some exports run only once their constants have been folded: shapes declared in branches are wrong.
             skipped, self._optimise, result.skipped = result.skipped, True, []
@@ -157,6 +172,23 @@ class Check:
                 result.skipped = skipped
         return sets, reason
 
+    def _try_sets(self, model: onnx.ModelProto) -> tuple[list[InputSet], str]:
+        self._unsupported = False
+        try:
+            sets = self._reference_sets(model)
+        except ReferenceRefusal as refusal:
+            self._unsupported = refusal.unsupported
+            reason = f"{self._against} could not be run: {refusal}{self._library_hint(model)}"
+            if refusal.unsupported:
+                reason += " (ONNX Runtime, on the CPU, is what runs it here: no other inputs help)"
+                reason += self._rewrites_hint()
+            return [], reason
+        return sets, "" if sets else self._no_set(self._result.skipped)
+
+    def _rewrites_hint(self) -> str:
+        """What can be confirmed where the whole model cannot."""
+        return "; --verify rewrites checks each rewrite alone" if self._can_check_rewrites else ""
+
     def _no_set(self, skipped: Sequence[str]) -> str:
         """Why there is no set, and what could be tried."""
         why = f": {skipped[0].partition(': ')[2]}" if skipped else ""
@@ -164,9 +196,18 @@ class Check:
             return f"{self._against} runs with none of the inputs that were given{why}"
         assert self.reference is not None
         inputs = graph_inputs(self.reference.graph)
+        strange = [i.name for i in inputs if i.dtype is None]
+        if strange:
+            return (
+                f"{self._against} cannot be run: no input for {strange[0]!r} can be made or given, as it holds no "
+                f"tensors{self._rewrites_hint()}"
+            )
         tries = ["real inputs with --inputs"]
         dynamic = [i.name for i in inputs if i.shape is None or not all(isinstance(d, int) for d in i.shape)]
         whole = [i.name for i in inputs if i.dtype is not None and i.dtype.kind in "iu"]
+        if self._short_of_memory:
+            smaller = f", or smaller sizes with --input-shape {dynamic[0]}:..." if dynamic else ""
+            return f"{self._against} does not run within the memory limit{why}; raise --memory-limit{smaller}"
         tries += [f"--input-shape {dynamic[0]}:..."] if dynamic else []
         tries += [f"--input-range {whole[0]}:LO:HI"] if whole else []
         return f"no inputs were found that {self._against} runs with{why}; give {', or '.join(tries)}"
@@ -187,14 +228,18 @@ class Check:
             base_dir=self._base_dir,
             optimise=self._optimise if optimise is None else optimise,
             custom_ops=self._options.custom_ops,
-            memory_limit=self._memory_limit,
+            memory=self._memory,
+            scatters=self._scatters,
         )
 
     def _reference_sets(self, model: onnx.ModelProto) -> list[InputSet]:
+        self._memory.held = 0
         session = self._reference_session()
         fresh = seeds.has_random(model)
         sets: list[InputSet] = []
         for found in self._search(session, model):
+            before = self._memory.held
+            self._memory.hold(*found.outputs.values())
             try:
                 if fresh:
                     # Generators go on from run to run: only the first runs of two sessions are alike.
@@ -203,9 +248,11 @@ class Check:
                 again = session.run(found.feeds)
             except ReferenceRefusal as refusal:
                 self._result.skipped.append(f"{found.describe()}: {refusal}")
+                self._memory.held = before
                 continue
             # Exact: the same code ran on the same values. But sums may be split over threads in any way.
             agrees = self._compare(found.outputs, again)
+            del again
             strange = {name for name, difference in agrees.items() if difference.problem}
             if found.special:
                 # Not all that a model does with NaN repeats: what does not, says nothing here.
@@ -225,7 +272,7 @@ class Check:
                 try:
                     feeds, outputs = self._run_given(session, model, feeds)
                 except ReferenceRefusal as refusal:
-                    if refusal.loading:
+                    if refusal.loading or refusal.unsupported:
                         raise
                     self._result.skipped.append(f"{describe(feeds)}: {refusal}")
                     continue
@@ -241,11 +288,14 @@ class Check:
             ranges=options.input_ranges,
             special=not self._optimise,
             empty=takes_empty(self.candidate),
+            memory=self._memory,
         )
         sizes = set()
         for found in search:
             sizes.add(tuple(found.sizes.get(s, 0) for s in search.symbols))
             yield found
+        self._fewer = search.fewer
+        self._short_of_memory = search.short_of_memory
         self._result.skipped.extend(_skipped_lines(search.refused, search.symbols, sizes, self._against))
 
     def _run_given(
@@ -254,7 +304,7 @@ class Check:
         """Run a set that the user gave, with generated values for what comes out of nodes that are not run."""
         if self._cut is None or not self._cut.made:
             return dict(feeds), session.run(feeds)
-        search = InputSearch(session, model, count=1, seed=self._options.seed, values=feeds)
+        search = InputSearch(session, model, count=1, seed=self._options.seed, values=feeds, memory=self._memory)
         for found in search:
             return found.feeds, found.outputs
         raise ReferenceRefusal(next(iter(search.refused.values()), "no values were found for what is not run"))
@@ -281,6 +331,7 @@ class Check:
                     return f"{self._subject} does not run{how} on {expected.describe()}: {refusal}"
                 wanted = {n: v for n, v in expected.outputs.items() if n in plain and n not in self._sensitive}
                 found = self._compare(wanted, actual)
+                del actual  # or the next run has it beside its own
                 for name, difference in found.items():
                     (optimised if how else plain)[name].append(difference)
                 wrong = {name: d for name, d in found.items() if d.problem}
@@ -311,10 +362,12 @@ class Check:
     def _runners(self, model: onnx.ModelProto) -> Iterator[tuple[str, Callable[[], Runner]]]:
         fresh = seeds.has_random(model)
         folder, libraries = self._candidate_dir, self._options.custom_ops
-        if uses_kernels(model):
+        if uses_kernels(model) or (self._scatters and _has_scatter(model)):
 
             def interpreted() -> Runner:
-                session = ReferenceSession(model, base_dir=folder, optimise=self._optimise, custom_ops=libraries)
+                session = ReferenceSession(
+                    model, base_dir=folder, optimise=self._optimise, custom_ops=libraries, scatters=self._scatters
+                )
                 return self._paired(session.run)
 
             yield "", _maker(interpreted, fresh)
@@ -333,7 +386,7 @@ class Check:
     def _paired(self, run: Runner) -> Runner:
         """The candidate under the reference's names, within the memory limit."""
         pairing = self.pairing
-        run = bounded(run, self._memory_limit)
+        run = bounded(run, self._memory)
         if pairing is None:
             return run
 
@@ -386,6 +439,10 @@ def _skipped_lines(refused: Mapping[str, str], symbols: Sequence[str], accepted:
         sizes = ", ".join(f"{name}={size}" for name, size in zip(symbols, next(iter(accepted)), strict=True))
         lines.insert(0, f"all sizes but {sizes}: {against} runs with no other that was tried")
     return lines
+
+
+def _has_scatter(model: onnx.ModelProto) -> bool:
+    return any(is_scatter(node) for node in all_nodes(model))
 
 
 def _weight_bytes(model: onnx.ModelProto) -> int:

@@ -159,31 +159,36 @@ def _compare_integers(expected: Array, actual: Array) -> Difference:
     count = int(np.count_nonzero(wrong))
     if not count:
         return Difference(size=wrong.size)
-    # Python integers: a difference of 64-bit values may not fit into one.
-    pairs = list(zip(expected[wrong].tolist(), actual[wrong].tolist(), strict=True))
-    gaps = [abs(int(a) - int(e)) for e, a in pairs]
-    largest = float(max(gaps))
-    relative = max((gap / abs(int(e)) for gap, (e, _) in zip(gaps, pairs, strict=True) if e), default=0.0)
-    at = tuple(int(axis[gaps.index(max(gaps))]) for axis in np.nonzero(wrong)) if wrong.ndim else ()
+    # Unsigned: the difference of two 64-bit values may not fit into a signed one, but wraps to the right bits.
+    wide = np.uint64 if expected.dtype == np.uint64 else np.int64
+    e, a = expected[wrong].astype(wide), actual[wrong].astype(wide)
+    with np.errstate(over="ignore"):
+        gaps = np.where(a > e, a - e, e - a).view(np.uint64)
+        scale = np.abs(e).view(np.uint64)
+    largest = float(gaps.max())
+    told = scale > 0
+    relative = float((gaps[told] / scale[told]).max(initial=0.0))
+    at = tuple(int(i) for i in np.unravel_index(np.flatnonzero(wrong)[int(gaps.argmax())], wrong.shape))
     problem = f"differs in {count} of {wrong.size} elements, by up to {largest:g}"
     return Difference(largest, relative, False, problem, largest, count, wrong.size, at)
 
 
 def _compare_floats(expected: Array, actual: Array, allowed: Tolerance) -> Difference:
+    size = expected.size
+    if _same_bits(expected, actual):
+        return Difference(size=size)
     relative, absolute = allowed.relative, allowed.absolute
     if allowed.scaled:
         absolute *= min(1.0, _magnitude(expected))
-    size = expected.size
-    same_bits = np.array_equal(_bits(expected), _bits(actual))
     largest = ratio = steps = 0.0
     wrong = differing = 0
     at = -1
-    for start, e_given, a_given in [] if same_bits else _chunks(expected, actual):
+    for start, e_given, a_given in _chunks(expected, actual):
+        if bool(((e_given == a_given) | ((e_given != e_given) & (a_given != a_given))).all()):
+            continue
         wide = np.complex128 if expected.dtype.kind == "c" else np.float64
         e, a = e_given.astype(wide), a_given.astype(wide)
         same = (e == a) | (np.isnan(e) & np.isnan(a))
-        if bool(same.all()):
-            continue
         finite = np.isfinite(e) & np.isfinite(a)
         with np.errstate(all="ignore"):
             gap = np.where(same, 0.0, np.where(finite, np.abs(a - e), np.inf))
@@ -228,8 +233,9 @@ def _most_ulps(expected: Array, actual: Array, differs: Array, finite: Array) ->
     return float(ulps(e, a).max())
 
 
-def _bits(array: Array) -> Array:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+def _same_bits(expected: Array, actual: Array) -> bool:
+    pairs = _chunks(np.ascontiguousarray(expected), np.ascontiguousarray(actual))
+    return all(np.array_equal(e.view(np.uint8), a.view(np.uint8)) for _, e, a in pairs)
 
 
 def _unequal(actual: Any, expected: Any) -> str:

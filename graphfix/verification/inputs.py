@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
 
+from graphfix.reference.memory import Memory, size_of
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import Input, ReferenceSession
 from graphfix.verification import shell as shells
@@ -27,6 +29,9 @@ _MOST_REFUSALS = 160
 _UNHURRIED = 20.0  # seconds that all sets may have taken for the sets of size 0 and with NaN to be tried
 _MOST_EMPTY = 4  # dims that are tried with size 0
 _SPECIAL_SHARE = 0.3
+_MEMORY_SHARE = 0.25  # of the memory limit, that sets after the first may fill: the runs need the rest
+_CHUNK = 1 << 20  # elements that are drawn at a time, as most are drawn in a wider dtype
+_ELEMENTS = 2  # of a sequence
 _REPAIRS = 4  # times that one refused set is mended by what the refusal says
 _PLAIN = (-4, 9)
 # Ranges of integers that decide nothing, by flavour; None for the whole range of the dtype.
@@ -57,8 +62,13 @@ class InputSet:
 
 def describe(feeds: Mapping[str, Array]) -> str:
     """The shapes of input arrays, in one line."""
-    shapes = {n: "x".join(map(str, np.shape(v))) if np.ndim(v) else "scalar" for n, v in feeds.items()}
-    return ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "no inputs"
+    return ", ".join(f"{name} {_shape_text(value)}" for name, value in feeds.items()) or "no inputs"
+
+
+def _shape_text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shape_text, value))}]"
+    return "x".join(map(str, np.shape(value))) or "scalar"
 
 
 class InputSearch:
@@ -69,9 +79,11 @@ class InputSearch:
     model takes them. ``refusals`` counts the others that were refused.
 
     ``input_shapes`` fix the shapes of some inputs, ``sizes`` some dynamic dims, ``ranges`` the lowest and the highest
-    value of some inputs, ``values`` all values of some. Afterwards ``refused`` maps a description of every size that no
-    set could be found for to the reference's reason, and ``symbols`` are the dynamic dims. Raises ReferenceRefusal when
-    the model does not load.
+    value of some inputs, ``values`` all values of some. Generated inputs are held in ``memory``, which refuses sizes
+    before anything is made. Afterwards ``refused`` maps a description of every size that no set could be found for to
+    the reason, ``symbols`` are the dynamic dims, ``short_of_memory`` says that the first size took too much memory, and
+    ``fewer`` that for this reason there are fewer sets. Raises ReferenceRefusal when the model
+    does not load, or holds an operator that does not run with its dtypes.
     """
 
     def __init__(
@@ -87,8 +99,12 @@ class InputSearch:
         values: Mapping[str, Array] | None = None,
         special: bool = True,
         empty: bool = True,
+        memory: Memory | None = None,
     ) -> None:
         self.refused: dict[str, str] = {}
+        self.short_of_memory = False
+        self.fewer = ""
+        self._memory = memory or Memory()
         self._session = session
         self._count = count
         self._wants_special = special
@@ -113,7 +129,7 @@ class InputSearch:
         unknown = [i.name for i in self._session.inputs if i.dtype is None]
         ranks = [i.name for i in self._session.inputs if i.shape is None and i.name not in self._given]
         if unknown or ranks:
-            what = f"input {unknown[0]!r} is no tensor" if unknown else f"input {ranks[0]!r} has no declared rank"
+            what = f"input {unknown[0]!r} holds no tensors" if unknown else f"input {ranks[0]!r} has no declared rank"
             self.refused["no inputs were made"] = what
             return
         started = time.monotonic()
@@ -123,7 +139,7 @@ class InputSearch:
         candidates = sizing.assignments(self.symbols, self._declared, self._uses.small_integers(), fixed)
         while len(found) < self._count and not self._exhausted():
             sizes = next(candidates, None)
-            if sizes is None:
+            if sizes is None or self._is_full(sizes, found):
                 break
             tried.append(sizes)
             accepted = self._try(sizes, len(found))
@@ -135,7 +151,7 @@ class InputSearch:
         for sizes in sizing.variations({s: base[s] for s in self.symbols}) if found else ():
             if len(found) >= self._count or self._exhausted():
                 break
-            if sizes not in tried:
+            if sizes not in tried and not self._is_full(sizes, found):
                 tried.append(sizes)
                 accepted = self._try(sizes, len(found))
                 if accepted is not None:
@@ -148,15 +164,50 @@ class InputSearch:
                 yield lucky
         # Then other values for sizes that ran.
         for number in range(len(found), self._count if found else 0):
-            accepted = self._try(found[number % len(found)].sizes, number)
+            again = found[number % len(found)].sizes
+            accepted = None if self._is_full(again, found) else self._try(again, number)
             if accepted is not None:
                 found.append(accepted)
                 yield accepted
         if found and time.monotonic() - started < _UNHURRIED:
             if self._wants_empty and not self._uses.divides():
                 yield from self._empty(found)
-            if self._wants_special:
-                yield from self._special(max(found, key=_elements))
+            largest = max(found, key=_elements)
+            if self._wants_special and not self._is_full(largest.sizes, found):
+                yield from self._special(largest)
+
+    def _is_full(self, sizes: Mapping[str, int], found: list[InputSet]) -> bool:
+        """Whether one more set of these sizes would leave too little memory for the runs."""
+        if not found:
+            return False
+        last = found[-1]
+        inputs = sum(size_of(value) for value in last.feeds.values())
+        outputs = sum(size_of(value) for value in last.outputs.values())
+        wanted = sum(self._bytes(self._shapes(sizes)).values())
+        if not self._memory.excess(wanted + outputs * wanted // max(inputs, 1), _MEMORY_SHARE):
+            return False
+        self.fewer = f"{len(found)} input set{'s' if len(found) > 1 else ''} only, as more would not fit into memory"
+        self.fewer += " (--memory-limit)"
+        return True
+
+    def _bytes(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+        """The bytes of every input that is to be generated."""
+        return {
+            i.name: math.prod(shapes[i.name]) * i.dtype.itemsize * (_ELEMENTS if i.is_list else 1)
+            for i in self._session.inputs
+            if i.name not in self._fixed and i.dtype is not None
+        }
+
+    def _excess(self, shapes: Mapping[str, tuple[int, ...]]) -> ReferenceRefusal | None:
+        """The refusal of inputs that would take more memory than there is to take."""
+        wanted = self._bytes(shapes)
+        problem = self._memory.excess(sum(wanted.values()))
+        if not problem:
+            return None
+        name = max(wanted, key=lambda n: wanted[n])
+        return ReferenceRefusal(
+            f"the inputs, the largest of them {name!r} of shape {list(shapes[name])}, would take {problem}", memory=True
+        )
 
     def _empty(self, found: list[InputSet]) -> Iterator[InputSet]:
         """Sets in which one dim, and then another, has the size 0.
@@ -187,22 +238,32 @@ class InputSearch:
         feeds = dict(plain.feeds)
         for entry in self._session.inputs:
             value = feeds[entry.name]
-            if entry.name in self._ranges or entry.name in self._fixed or entry.dtype is None:
+            if entry.name in self._ranges or entry.name in self._fixed or entry.dtype is None or entry.is_list:
                 continue
             if _holds_infinity(entry.dtype) and self._limits.of(entry).limits is None:
-                places = self._rng.random(value.shape) < _SPECIAL_SHARE
-                chosen = self._rng.choice(np.array(chosen_from), value.shape)
-                feeds[entry.name] = np.where(places, chosen.astype(entry.dtype), value)
+                feeds[entry.name] = self._with_specials(value, np.array(chosen_from).astype(entry.dtype))
         if all(feeds[name] is value for name, value in plain.feeds.items()):
             return
         with contextlib.suppress(ReferenceRefusal):
             yield InputSet(feeds, self._session.run(feeds), plain.sizes, "NaN and infinities" if nan else "infinities")
+
+    def _with_specials(self, value: Array, specials: Array) -> Array:
+        """The array with some elements replaced by any of the specials."""
+        made = value.copy()
+        flat = made.reshape(-1)
+        for start in range(0, flat.size, _CHUNK):
+            part = flat[start : start + _CHUNK]
+            places = self._rng.random(part.shape) < _SPECIAL_SHARE
+            part[places] = self._rng.choice(specials, int(np.count_nonzero(places)))
+        return made
 
     def _try_luck(self) -> InputSet | None:
         """A set by many tries of random integers, with the likeliest sizes."""
         sizes = next(sizing.assignments(self.symbols, self._declared, ()))
         sizes.update({name: found[0] for name, found in self._declared.items() if name in sizes and found})
         shapes = self._shapes(sizes)
+        if self._excess(shapes) is not None:
+            return None
         self._limits.resize(shapes)
         for _ in range(_LAST_RESORT):
             if self._spent > _PATIENCE:
@@ -219,23 +280,33 @@ class InputSearch:
     def _try(self, sizes: Mapping[str, int], flavour: int) -> InputSet | None:
         """A set of these sizes, the flavour asked for if the model takes it. Records the reason if there is none."""
         shapes = self._shapes(sizes)
+        first = self._excess(shapes)
+        if first is not None:
+            self._refuse(shapes, first)
+            return None
         self._limits.resize(shapes)
-        reason = ""
         for kind, caution in self._ladder(flavour % len(FLAVOURS)):
             accepted, refusal = self._attempt(shapes, kind, caution)
             if accepted is not None:
                 self._caution = caution
                 return self._accept(accepted, sizes)
-            reason = reason or str(refusal)
-            if self._exhausted():
+            first = first or refusal
+            if self._exhausted() or (refusal is not None and refusal.memory and not self._has_integers):
                 break
         for count in self._likely_counts(shapes):
             self._limits.trues = count
             accepted, _refusal = self._attempt(shapes, 0, self._caution)
             if accepted is not None:
                 return self._accept(accepted, sizes)
-        self.refused.setdefault(describe({n: np.empty(s, np.bool_) for n, s in shapes.items()}), reason)
+        assert first is not None
+        self._refuse(shapes, first)
         return None
+
+    def _refuse(self, shapes: Mapping[str, tuple[int, ...]], refusal: ReferenceRefusal) -> None:
+        """Record why there is no set of these sizes."""
+        if not self.refused:
+            self.short_of_memory = refusal.memory
+        self.refused.setdefault(describe({n: np.broadcast_to(False, s) for n, s in shapes.items()}), str(refusal))
 
     def _likely_counts(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[dict[str, int]]:
         """Counts of trues for masks, where packed values beside them may want just as many."""
@@ -254,6 +325,7 @@ class InputSearch:
 
     def _accept(self, accepted: tuple[dict[str, Array], dict[str, Array]], sizes: Mapping[str, int]) -> InputSet:
         self._last = accepted[0]
+        self._memory.hold(*(value for name, value in accepted[0].items() if name not in self._fixed))
         return InputSet(*accepted, {**self._bound, **sizes})
 
     def _ladder(self, flavour: int) -> list[tuple[int, int]]:
@@ -280,7 +352,7 @@ class InputSearch:
                 self._limits.observe(self._session.shapes)
                 return (feeds, outputs), None
             except ReferenceRefusal as refusal:
-                if refusal.loading:
+                if refusal.loading or refusal.unsupported:
                     raise
                 self._spent += time.monotonic() - started
                 self.refusals += 1
@@ -290,10 +362,16 @@ class InputSearch:
                     break
         return None, first
 
-    def _values(self, entry: Input, shape: tuple[int, ...], flavour: int, caution: int) -> Array:
-        assert entry.dtype is not None
+    def _values(self, entry: Input, shape: tuple[int, ...], flavour: int, caution: int) -> Any:
+        """An array, or a list of arrays for a sequence."""
         if entry.name in self._fixed:
             return self._fixed[entry.name]
+        if entry.is_list:
+            return [self._array(entry, shape, flavour, caution) for _ in range(_ELEMENTS)]
+        return self._array(entry, shape, flavour, caution)
+
+    def _array(self, entry: Input, shape: tuple[int, ...], flavour: int, caution: int) -> Array:
+        assert entry.dtype is not None
         if entry.name in self._ranges:
             return within(self._rng, shape, flavour, entry.dtype, *self._ranges[entry.name])
         if entry.dtype.kind in "OSU":
@@ -304,18 +382,21 @@ class InputSearch:
         if entry.dtype.kind not in "iu":
             return self._floats(entry.dtype, shape, flavour, domain)
         last = self._last.get(entry.name)
-        if caution == _SAME and last is not None and last.shape == shape:
+        if caution == _SAME and isinstance(last, np.ndarray) and last.shape == shape:
             return last
         if caution in (_ZEROS, _ONES):
-            return np.full(shape, caution - _ZEROS).astype(entry.dtype)
+            return np.full(shape, caution - _ZEROS, entry.dtype)
         low, high = self._bounds(domain, entry.dtype, flavour, caution)
-        made = integers(self._rng, shape, flavour, low, high)
+        made = integers(self._rng, shape, flavour, low, high, entry.dtype)
         if domain.telling is not None and not caution:
             low, high = max(domain.telling[0], low), min(domain.telling[1], high)
             if low < high:
-                told = self._rng.integers(low, high, shape)
-                made = np.where(self._rng.random(shape) < 0.4, told, made)
-        return made.astype(entry.dtype)
+                flat = made.reshape(-1)
+                for start in range(0, flat.size, _CHUNK):
+                    part = flat[start : start + _CHUNK]
+                    places = self._rng.random(part.size) < 0.4
+                    part[places] = self._rng.integers(low, high, int(np.count_nonzero(places))).astype(entry.dtype)
+        return made
 
     def _bounds(self, domain: _Domain, dtype: np.dtype[Any], flavour: int, caution: int) -> tuple[int, int]:
         """The half-open range to draw integers from, within the dtype."""
@@ -337,11 +418,11 @@ class InputSearch:
 
     def _floats(self, dtype: np.dtype[Any], shape: tuple[int, ...], flavour: int, domain: _Domain) -> Array:
         if domain.limits is None:
-            return floats(self._rng, shape, flavour).astype(dtype)
+            return floats(self._rng, shape, flavour, dtype)
         if domain.real:
             values = within(self._rng, shape, flavour, dtype, *domain.limits)
             return np.sort(values, axis=-1) if domain.ordered and shape else values
-        return integers(self._rng, shape, flavour, *domain.limits).astype(dtype)
+        return integers(self._rng, shape, flavour, *domain.limits, dtype)
 
 
 @dataclass(frozen=True)
@@ -459,55 +540,87 @@ def within(
 ) -> Array:
     """Numbers from ``low`` to ``high``, both included."""
     if dtype.kind in "iu":
-        return integers(rng, shape, flavour, int(low), int(high) + 1).astype(dtype)
+        return integers(rng, shape, flavour, int(low), int(high) + 1, dtype)
     if dtype.kind == "b":
-        return rng.integers(int(low), int(high) + 1, shape).astype(np.bool_)
-    values = rng.uniform(low, high, shape)
-    if flavour in (1, 2):
-        values = np.where(rng.random(shape) < 0.25, rng.choice(np.array([low, high], np.float64), shape), values)
+        return drawn(shape, dtype, lambda size: rng.integers(int(low), int(high) + 1, size))
     # Rounding to the dtype may leave the range by one step.
-    return np.clip(values.astype(dtype), np.asarray(low, dtype), np.asarray(high, dtype))
+    least, most = np.asarray(low, dtype), np.asarray(high, dtype)
+
+    def values(size: int) -> Array:
+        made = rng.uniform(low, high, size)
+        if flavour in (1, 2):
+            made = np.where(rng.random(size) < 0.25, rng.choice(np.array([low, high], np.float64), size), made)
+        return np.clip(made.astype(dtype), least, most)
+
+    return drawn(shape, dtype, values)
+
+
+def drawn(shape: tuple[int, ...], dtype: np.dtype[Any] | type, make: Callable[[int], Array]) -> Array:
+    """An array filled in parts, by ``make`` of a number of elements: what it needs on the way stays small."""
+    made = np.empty(shape, dtype)
+    flat = made.reshape(-1)
+    for start in range(0, flat.size, _CHUNK):
+        part = flat[start : start + _CHUNK]
+        part[...] = make(part.size).astype(dtype)
+    return made
 
 
 def mask(rng: np.random.Generator, shape: tuple[int, ...], flavour: int, trues: int | None = None) -> Array:
     """A bool array: random, all false, all true, or sparse; with exactly ``trues`` trues when that is asked for."""
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     if trues is not None:
         flat = np.zeros(size, np.bool_)
-        flat[rng.permutation(size)[: max(trues, 0)]] = True
+        flat[rng.choice(size, min(max(trues, 0), size), replace=False)] = True
         return flat.reshape(shape)
     if flavour in (1, 2):
         return np.full(shape, flavour == 2)
-    flat = rng.random(size) < (0.5 if flavour == 0 else 0.25)
+    flat = drawn((size,), np.bool_, lambda part: rng.random(part, np.float32) < (0.5 if flavour == 0 else 0.25))
     if size > 1:
         # One of each at least, whatever the draw.
-        flat[rng.permutation(size)[:2]] = (True, False)
+        flat[rng.choice(size, 2, replace=False)] = (True, False)
     return flat.reshape(shape)
 
 
-def floats(rng: np.random.Generator, shape: tuple[int, ...], flavour: int) -> Array:
-    """float64 values: standard normal, wide with zeros of both signs among them, in [0, 1), or small whole numbers."""
-    if flavour == 1:
-        values = rng.normal(0, 30, shape)
-        return np.where(rng.random(shape) < 0.2, np.where(rng.random(shape) < 0.5, 0.0, -0.0), values)
-    if flavour == 2:
-        return rng.random(shape)
-    if flavour == 3:
-        return rng.integers(-4, 5, shape).astype(np.float64)
-    return rng.standard_normal(shape)
+def floats(
+    rng: np.random.Generator, shape: tuple[int, ...], flavour: int, dtype: np.dtype[Any] | type = np.float64
+) -> Array:
+    """Floats: standard normal, wide with zeros of both signs among them, in [0, 1), or small whole numbers."""
+    width = np.float64 if np.dtype(dtype).itemsize >= 8 else np.float32
+
+    def values(size: int) -> Array:
+        if flavour == 1:
+            made = rng.standard_normal(size, width) * width(30)
+            zeros = rng.random(size, np.float32)
+            made[zeros < 0.1] = 0.0
+            made[zeros >= 0.9] = -0.0
+            return made
+        if flavour == 2:
+            return rng.random(size, width)
+        if flavour == 3:
+            return rng.integers(-4, 5, size)
+        return rng.standard_normal(size, width)
+
+    return drawn(shape, dtype, values)
 
 
-def integers(rng: np.random.Generator, shape: tuple[int, ...], flavour: int, low: int, high: int) -> Array:
-    """int64 values in ``[low, high)``: non-negative ones, a few repeated ones, the boundaries, or unique ones."""
-    size = int(np.prod(shape))
+def integers(
+    rng: np.random.Generator,
+    shape: tuple[int, ...],
+    flavour: int,
+    low: int,
+    high: int,
+    dtype: np.dtype[Any] | type = np.int64,
+) -> Array:
+    """Integers in ``[low, high)``: non-negative ones, a few repeated ones, the boundaries, or unique ones."""
+    size = math.prod(shape)
     floor = low if high <= 0 else max(low, 0)
     if flavour == 1:
-        pool = rng.integers(low, high, max(1, size // 2))
+        pool = rng.integers(low, high, max(1, min(size // 2, _CHUNK)))
         if size and low < 0 < high:
             pool[0] = -1  # the commonest negative index; some engines know no other
-        return rng.choice(pool, size).reshape(shape)
+        return drawn(shape, dtype, lambda part: rng.choice(pool, part))
     if flavour == 2:
-        return rng.choice(np.array([low, floor, high - 1]), size).reshape(shape)
+        return drawn(shape, dtype, lambda part: rng.choice(np.array([low, floor, high - 1]), part))
     if flavour == 3 and size <= high - floor <= 1_000_000:
-        return (rng.permutation(high - floor)[:size] + floor).reshape(shape)
-    return rng.integers(floor, high, size).reshape(shape)
+        return (rng.permutation(high - floor)[:size] + floor).reshape(shape).astype(dtype)
+    return drawn(shape, dtype, lambda part: rng.integers(floor, high, part))

@@ -27,6 +27,11 @@ def has_random(model: onnx.ModelProto) -> bool:
     return any(is_random(node) for node in all_nodes(model))
 
 
+def random_operators(model: onnx.ModelProto) -> list[str]:
+    """The kinds of operators that draw random numbers."""
+    return sorted({node.op_type for node in all_nodes(model) if is_random(node)})
+
+
 def seeded(reference: onnx.ModelProto, candidate: onnx.ModelProto) -> tuple[onnx.ModelProto, onnx.ModelProto]:
     """The models with a seed in every random operator that lacks one; the same objects when there is none.
 

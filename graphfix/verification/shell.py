@@ -36,7 +36,7 @@ def shell(model: onnx.ModelProto) -> onnx.ModelProto:
 def resize(empty: onnx.ModelProto, sizes: Mapping[str, tuple[int, ...]]) -> None:
     """Give the inputs of a shell these shapes."""
     for value in empty.graph.input:
-        if value.name in sizes:
+        if value.name in sizes and value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
             for size in sizes[value.name]:
                 value.type.tensor_type.shape.dim.add().dim_value = size

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import onnx
 
@@ -25,6 +25,8 @@ from graphfix.verification.excerpt import Excerpt, Inseparable, excerpt
 if TYPE_CHECKING:
     from numpy import ndarray
 
+    from graphfix.verification import Progress, VerifyOptions
+
 MOST_ROUNDS = 20
 MOST_NOTES = 12
 REMOVED_OPERATORS = ("ATen", "DynamicSlice")
@@ -40,9 +42,20 @@ class Event:
     total: int = 0
 
 
+class Confirm(Protocol):
+    """A check of the whole model against something else than the input model, which ``against`` names."""
+
+    against: str
+
+    def __call__(
+        self, candidate: onnx.ModelProto, options: VerifyOptions, progress: Progress | None = None
+    ) -> Verification: ...
+
+
 @dataclass(frozen=True)
 class Options:
-    """What `graphfix.fix` was asked for; see there."""
+    """What `graphfix.fix` was asked for; see there. ``confirm`` takes the place of the comparison with the input model,
+    and then all else is done even when nothing was replaced."""
 
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
@@ -60,6 +73,7 @@ class Options:
     seed: int = 0
     custom_ops: tuple[str, ...] = ()
     memory_limit: int | None = None
+    confirm: Confirm | None = None
 
 
 def run(
@@ -124,7 +138,7 @@ class _Run:
             opset.convert(self.model, self.options.opset)
             report.opset_reason = "requested"
         report.opset_after = opset.opset_version(self.model)
-        if not report.changed:
+        if not report.changed and self.options.confirm is None:
             self.model = original
             report.notes.append("nothing to replace: the output is the input, unchanged")
             report.left = self.left()
@@ -151,6 +165,8 @@ class _Run:
     @property
     def against(self) -> str:
         """What the fixed model is compared with."""
+        if self.options.confirm is not None:
+            return self.options.confirm.against
         return "the input model" if self.reference is self.loaded.model else "the input model as repaired"
 
     def run_repairs(self) -> None:
@@ -459,6 +475,8 @@ class _Run:
         def count(done: int, total: int) -> None:
             self.tell(Event("verify", f"comparing with {self.against}", done, total))
 
+        if self.options.confirm is not None:
+            return self.options.confirm(candidate, options, count)
         return check_model(
             self.reference, candidate, base_dir=self.loaded.base_dir, options=options, locate=locate, progress=count
         )

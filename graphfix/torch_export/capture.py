@@ -1,0 +1,215 @@
+"""From a subject to a lossless ONNX model, by torch.export: what PyTorch writes by index stays an ATen node."""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+import torch
+from torch.export.graph_signature import ConstantArgument, OutputKind, SymIntArgument
+
+from graphfix.errors import ExportError
+from graphfix.torch_export import diagnosis
+from graphfix.torch_export.subject import Subject, quiet
+
+OPSET = 18  # that of torch.onnx's translations; the model is converted afterwards
+_MOST_TRIES = 40  # operators without a translation, each found by a run of the exporter
+_UNTRANSLATED = re.compile(r"No ONNX function found for <OpOverload\(op='([\w:.]+)', overload='(\w+)'\)>")
+_FAILED = re.compile(r"target ?= ?torch\.ops\.([\w.]+)")
+
+
+@dataclass
+class Captured:
+    """A lossless model. ``inputs`` are its inputs by the positions of the flat arguments, ``outputs`` its outputs by
+    those of the flat results; ``program`` is what was translated, its nodes named as the tensors of the model."""
+
+    model: onnx.ModelProto
+    inputs: dict[int, str]
+    outputs: dict[int, str]
+    program: torch.export.ExportedProgram
+    route: str
+    notes: list[str] = field(default_factory=list)
+
+
+def capture(
+    subject: Subject,
+    *,
+    dynamic_shapes: Any = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+) -> Captured:
+    """Export by torch.export and torch.onnx.
+
+    Raises ExportError, with the user's source line, when PyTorch cannot.
+    """
+    with _silence():
+        program, how = (subject.program, "given") if subject.program is not None else _export(subject, dynamic_shapes)
+        translated = _translate(program, dynamic_shapes, input_names, output_names)
+    model = onnx.ModelProto()
+    model.CopyFrom(translated.model_proto)
+    route = f"torch.export ({how}), PyTorch {torch.__version__}"
+    found = Captured(model, {}, {}, translated.exported_program, route)
+    _match(found, program)
+    return found
+
+
+def _export(subject: Subject, dynamic_shapes: Any) -> tuple[torch.export.ExportedProgram, str]:
+    """The exported program, and how it was made."""
+    shapes = with_dims(dynamic_shapes)
+    first: Exception | None = None
+    for strict in (False, True):
+        try:
+            with quiet():
+                program = torch.export.export(
+                    subject.module, subject.args, subject.kwargs or None, dynamic_shapes=shapes, strict=strict
+                )
+            return program, "strict" if strict else "non-strict"
+        except Exception as error:
+            first = first or error
+    assert first is not None
+    raise diagnosis.export_error(first, subject.name) from first
+
+
+def _translate(
+    program: torch.export.ExportedProgram,
+    dynamic_shapes: Any,
+    input_names: Sequence[str] | None,
+    output_names: Sequence[str] | None,
+) -> Any:
+    """torch.onnx's program. An operator that it cannot translate is kept as an ATen node."""
+    from graphfix.torch_export.nodes import any_translation, write_translations
+
+    table = write_translations()
+    names: dict[str, Any] = {"input_names": input_names, "output_names": output_names}
+    if dynamic_shapes is not None:
+        names["dynamic_shapes"] = with_names(dynamic_shapes)
+    for _ in range(_MOST_TRIES):
+        try:
+            with quiet():
+                return torch.onnx.export(
+                    program,
+                    (),
+                    dynamo=True,
+                    custom_translation_table=table,
+                    opset_version=OPSET,
+                    optimize=False,
+                    verbose=False,
+                    external_data=False,
+                    **names,
+                )
+        except Exception as error:
+            overload = _untranslated(error)
+            if overload is None or overload in table:
+                raise diagnosis.translation_error(error, program, overload) from error
+            table[overload] = any_translation(overload)
+    raise ExportError(f"more than {_MOST_TRIES} operators have no translation to ONNX; export a part of the model")
+
+
+def _untranslated(error: BaseException) -> Any:
+    """The operator that an error of torch.onnx is about, None for another error."""
+    cause: BaseException | None = error
+    overload = None
+    while cause is not None:
+        found = _UNTRANSLATED.search(str(cause))
+        if found is not None:
+            overload = _resolve(f"{found[1]}.{found[2]}")
+        elif overload is None:
+            failed = _FAILED.search(str(cause))
+            overload = _resolve(failed[1]) if failed is not None else None
+        cause = cause.__cause__
+    return overload
+
+
+def _resolve(name: str) -> Any:
+    """``aten.index_put.default`` as the operator itself."""
+    found: Any = torch.ops
+    for part in re.split(r"[.:]+", name):
+        found = getattr(found, part, None)
+        if found is None:
+            return None
+    return found if isinstance(found, torch._ops.OpOverload) else None
+
+
+def _match(found: Captured, program: torch.export.ExportedProgram) -> None:
+    """Fill in which argument each input is and which result each output."""
+    signature = program.graph_signature
+    users = [s for s in signature.input_specs if s.kind.name == "USER_INPUT"]
+    tensors = [n for n, spec in enumerate(users) if not isinstance(spec.arg, ConstantArgument)]
+    names = [i.name for i in found.model.graph.input]
+    if len(tensors) != len(names):
+        raise ExportError(f"PyTorch's exporter made {len(names)} inputs of {len(tensors)} arguments")
+    found.inputs = dict(zip(tensors, names, strict=True))
+    results = [s for s in signature.output_specs if s.kind == OutputKind.USER_OUTPUT]
+    kept = [n for n, spec in enumerate(results) if not isinstance(spec.arg, ConstantArgument)]
+    outputs = [o.name for o in found.model.graph.output]
+    if len(kept) != len(outputs):
+        raise ExportError(f"PyTorch's exporter made {len(outputs)} outputs of {len(kept)} results")
+    found.outputs = dict(zip(kept, outputs, strict=True))
+    constants = [str(n) for n, spec in enumerate(results) if _is_number(spec.arg)]
+    if constants:
+        found.notes.append(f"results that do not depend on the inputs are no outputs: number {', '.join(constants)}")
+    final = found.program.graph_signature
+    mutated = sorted({*signature.buffers_to_mutate.values(), *final.buffers_to_mutate.values()})
+    if mutated:
+        found.notes.append(f"the module writes into its buffer {mutated[0]}: the model starts anew in every run")
+
+
+def _is_number(argument: Any) -> bool:
+    return isinstance(argument, ConstantArgument) and argument.value is not None
+
+
+def symbolic_numbers(program: torch.export.ExportedProgram) -> set[int]:
+    """The positions of the flat arguments that are numbers and no tensors."""
+    users = [s for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
+    return {n for n, spec in enumerate(users) if isinstance(spec.arg, SymIntArgument)}
+
+
+def with_dims(shapes: Any) -> Any:
+    """Dynamic shapes with a Dim for every name, the same one for equal names."""
+    dims: dict[str, Any] = {}
+    return _mapped(shapes, lambda d: dims.setdefault(d, torch.export.Dim(d)) if isinstance(d, str) else d)
+
+
+def with_names(shapes: Any) -> Any:
+    """Dynamic shapes with a name for every Dim, as torch.onnx takes them to name the dims of the model."""
+
+    def name(dim: Any) -> Any:
+        known = getattr(dim, "__name__", None)
+        return known if isinstance(known, str) and known.isidentifier() and not _is_hint(dim) else dim
+
+    return _mapped(shapes, name)
+
+
+def _is_hint(dim: Any) -> bool:
+    return type(dim).__name__ == "_DimHint"
+
+
+def _mapped(shapes: Any, change: Any) -> Any:
+    if isinstance(shapes, Mapping):
+        return {key: _mapped(value, change) for key, value in shapes.items()}
+    if isinstance(shapes, (tuple, list)):
+        return type(shapes)(_mapped(value, change) for value in shapes)
+    return change(shapes)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """PyTorch's exporters warn and log about their own workings: nothing that the user could act on."""
+    names = ("torch.onnx", "torch.export", "torch._export", "torch._dynamo", "torch.fx", "onnxscript", "onnx_ir")
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.CRITICAL)
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)

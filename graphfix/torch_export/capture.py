@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import logging
+import operator
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +19,7 @@ from torch.export.graph_signature import ConstantArgument, OutputKind, SymIntArg
 
 from graphfix.errors import ExportError
 from graphfix.torch_export import diagnosis
+from graphfix.torch_export.limits import Limits, limits
 from graphfix.torch_export.subject import Subject, quiet
 
 OPSET = 18  # that of torch.onnx's translations; the model is converted afterwards
@@ -34,6 +38,7 @@ class Captured:
     outputs: dict[int, str]
     program: torch.export.ExportedProgram
     route: str
+    limits: Limits = field(default_factory=Limits)
     notes: list[str] = field(default_factory=list)
 
 
@@ -50,7 +55,15 @@ def capture(
     """
     with _silence():
         program, how = (subject.program, "given") if subject.program is not None else _export(subject, dynamic_shapes)
+        program = _without_lists_of_views(program)
+        dynamic = _dynamic_dims(program)
         translated = _translate(program, dynamic_shapes, input_names, output_names)
+        fixed = sorted(dynamic - _dynamic_dims(translated.exported_program))
+        if fixed:
+            raise ExportError(
+                f"PyTorch fixes dim {fixed[0][1]} of {fixed[0][0]}, which was to be dynamic, when it makes the writes of "
+                f"{subject.name} functional; write into x[:, k] in the place of views from unbind, split or chunk"
+            )
     model = onnx.ModelProto()
     model.CopyFrom(translated.model_proto)
     route = f"torch.export ({how}), PyTorch {torch.__version__}"
@@ -136,6 +149,60 @@ def _resolve(name: str) -> Any:
     return found if isinstance(found, torch._ops.OpOverload) else None
 
 
+def _dynamic_dims(program: torch.export.ExportedProgram) -> set[tuple[str, int]]:
+    """The dynamic dims of the user's inputs: names and axes."""
+    users = set(map(str, program.graph_signature.user_inputs))
+    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder" and n.name in users}
+    tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+    # A dim that was fixed later on keeps its type, but not its name.
+    return {(name, k) for name, t in tensors.items() for k, d in enumerate(t.shape) if not str(d).isdecimal()}
+
+
+def _without_lists_of_views(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """A copy of the program in which each view that unbind or split makes is made by an operator of its own.
+
+    PyTorch 2.13 fixes the dynamic sizes of what is written into through several views of one operator.
+    """
+    if not any(n.target in _LISTS_OF_VIEWS for n in program.graph.nodes) or not _writes(program):
+        return program
+    program = copy.deepcopy(program)
+    aten, graph = torch.ops.aten, program.graph
+    for node in [n for n in graph.nodes if n.op == "call_function"]:
+        for user in [u for u in node.users if u.target is operator.getitem]:
+            arguments = dict(zip((a.name for a in node.target._schema.arguments), node.args, strict=False))
+            arguments.update(node.kwargs)
+            number, dim, data = user.args[1], arguments.get("dim", 0), node.args[0]
+            if node.target is aten.unbind.int:
+                target, rest = aten.select.int, (dim, number)
+            elif node.target is aten.split.Tensor and isinstance(arguments["split_size"], int):
+                size = arguments["split_size"]
+                target, rest = aten.slice.Tensor, (dim, number * size, (number + 1) * size)
+            elif node.target is aten.split_with_sizes.default:
+                sizes = arguments["split_sizes"]
+                if not all(isinstance(size, int) for size in sizes):
+                    continue
+                target, rest = aten.slice.Tensor, (dim, sum(sizes[:number]), sum(sizes[: number + 1]))
+            else:
+                continue
+            with graph.inserting_before(user):
+                view = graph.call_function(target, (data, *rest))
+            view.meta = dict(user.meta)
+            user.replace_all_uses_with(view)
+            graph.erase_node(user)
+    for node in [n for n in graph.nodes if n.target in _LISTS_OF_VIEWS and not n.users]:
+        graph.erase_node(node)
+    program.graph_module.recompile()
+    return program
+
+
+def _writes(program: torch.export.ExportedProgram) -> bool:
+    """Whether the program writes in place."""
+    return any(getattr(getattr(n.target, "_schema", None), "is_mutable", False) for n in program.graph.nodes)
+
+
+_LISTS_OF_VIEWS = (torch.ops.aten.unbind.int, torch.ops.aten.split.Tensor, torch.ops.aten.split_with_sizes.default)
+
+
 def _match(found: Captured, program: torch.export.ExportedProgram) -> None:
     """Fill in which argument each input is and which result each output."""
     signature = program.graph_signature
@@ -145,6 +212,8 @@ def _match(found: Captured, program: torch.export.ExportedProgram) -> None:
     if len(tensors) != len(names):
         raise ExportError(f"PyTorch's exporter made {len(names)} inputs of {len(tensors)} arguments")
     found.inputs = dict(zip(tensors, names, strict=True))
+    found.limits = limits(program, {users[n].arg.name: name for n, name in found.inputs.items()})
+    found.notes += found.limits.notes()
     results = [s for s in signature.output_specs if s.kind == OutputKind.USER_OUTPUT]
     kept = [n for n, spec in enumerate(results) if not isinstance(spec.arg, ConstantArgument)]
     outputs = [o.name for o in found.model.graph.output]
@@ -171,9 +240,8 @@ def symbolic_numbers(program: torch.export.ExportedProgram) -> set[int]:
 
 
 def with_dims(shapes: Any) -> Any:
-    """Dynamic shapes with a Dim for every name, the same one for equal names."""
-    dims: dict[str, Any] = {}
-    return _mapped(shapes, lambda d: dims.setdefault(d, torch.export.Dim(d)) if isinstance(d, str) else d)
+    """Dynamic shapes as torch.export takes them: names stand for dims that may have any size the module takes."""
+    return _mapped(shapes, lambda d: torch.export.Dim.DYNAMIC if isinstance(d, str) else d)
 
 
 def with_names(shapes: Any) -> Any:
@@ -200,16 +268,12 @@ def _mapped(shapes: Any, change: Any) -> Any:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """PyTorch's exporters warn and log about their own workings: nothing that the user could act on."""
-    names = ("torch.onnx", "torch.export", "torch._export", "torch._dynamo", "torch.fx", "onnxscript", "onnx_ir")
-    loggers = [logging.getLogger(name) for name in names]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
+    """PyTorch's exporters warn, log and print about their own workings: nothing that the user could act on."""
+    level = logging.root.manager.disable
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
         try:
-            for logger in loggers:
-                logger.setLevel(logging.CRITICAL)
             yield
         finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+            logging.disable(level)

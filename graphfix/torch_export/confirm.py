@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from graphfix.graph import walk
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.report import Verification
 from graphfix.torch_export.session import TorchSession
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from graphfix.verification import Progress, VerifyOptions
 
 AGAINST = "PyTorch"
+_SORTING = ("TopK", "Unique")
 
 
 class Confirmation:
@@ -88,6 +90,8 @@ class Confirmation:
                 input_shapes=options.input_shapes,
                 ranges=options.input_ranges,
                 empty=takes_empty(candidate),
+                # PyTorch leaves open which of equal values comes first.
+                ties=not any(node.op_type in _SORTING for _, node in walk(self._model)),
             )
             for one in search:
                 (self._special if one.special else found).append(one)

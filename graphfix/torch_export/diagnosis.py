@@ -18,6 +18,11 @@ _STACK_LINE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 # What a message of PyTorch means, and what helps.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
+        r"specialized integer from data-dependent",
+        "a number is taken from a tensor",
+        "keep it a tensor: x[i.reshape(1)] = v in the place of x[i] = v with a 0-d i, and no .item() or int()",
+    ),
+    (
         r"data-dependent|GuardOnDataDependentSymNode|Could not guard",
         "a size or a branch depends on the values of a tensor",
         "write it with a mask (torch.arange(n) < length, torch.where) instead of if, .item(), int() or slice bounds "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from operator import getitem
 from typing import Any
 
 import onnx
@@ -39,6 +40,8 @@ def place_of_difference(captured: Captured, confirm: Confirmation, error: NotCon
 
 def describe(node: torch.fx.Node) -> str:
     """The operator of a node, its module and its source line: ``aten.index_put in layers.0 at model.py:12, x[i] = v``."""
+    if node.target is getitem:
+        node = node.all_input_nodes[0]
     operator = str(node.target).removesuffix(".default")
     stack = node.meta.get("nn_module_stack") or {}
     paths = [path for path, _ in stack.values() if path]

@@ -53,6 +53,10 @@ def write_translations() -> dict[Any, Translation]:
         table[overload] = _put
     for overload in _overloads("index_reduce"):
         table[overload] = _index_reduce
+    for overload in _overloads("diagonal"):
+        table[overload] = _diagonal
+    for overload in (*_overloads("as_strided_scatter"), torch.ops.prims.as_strided_scatter.default):
+        table[overload] = _as_strided_scatter(overload)
     return table
 
 
@@ -178,3 +182,36 @@ def _index_reduce(self: Any, dim: int, index: Any, source: Any, reduce: str, inc
         "include_self": include_self,
     }
     return _node("scatter_reduce", "two", arguments)
+
+
+def _diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """``x.diagonal(offset, dim1, dim2)`` as a read by indices: torch.onnx multiplies by a mask, which NaN gets through."""
+    rank = len(self.shape)
+    first, second = dim1 % rank, dim2 % rank
+    others = [axis for axis in range(rank) if axis not in (first, second)]
+    front = op.Transpose(self, perm=[first, second, *others])
+    front.dtype = self.dtype
+    above, left = max(-offset, 0), max(offset, 0)
+    sizes = op.Sub(op.Shape(front, start=0, end=2), op.Constant(value_ints=[above, left]))
+    size = op.Max(op.ReduceMin(sizes, keepdims=0), op.Constant(value_int=0))
+    along = op.Range(op.Constant(value_int=0), size, op.Constant(value_int=1))
+    rows, columns = (op.Add(along, op.Constant(value_int=distance)) for distance in (above, left))
+    read = _node("index", "", {"self": front, "indices": [rows, columns]})
+    return op.Transpose(read, perm=[*range(1, rank - 1), 0])
+
+
+def _as_strided_scatter(overload: Any) -> Translation:
+    otherwise = any_translation(overload)
+
+    def as_strided_scatter(self: Any, src: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+        """``x.as_strided_scatter(src, size, stride, offset)``: index_put on the flattened data, where all is constant."""
+        offset = 0 if storage_offset is None else storage_offset
+        if not all(isinstance(n, int) for n in (*size, *stride, offset)):
+            return otherwise(self, src, size, stride, storage_offset)
+        positions = np.asarray(offset)
+        for count, step in zip(size, stride, strict=True):
+            positions = positions[..., None] + np.arange(count) * step
+        where = op.Constant(value=ir.tensor(positions.reshape(-1)))
+        return _put(self, where, op.Reshape(src, op.Constant(value_ints=[-1])))
+
+    return as_strided_scatter

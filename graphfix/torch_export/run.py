@@ -44,7 +44,7 @@ def run_export(
     seconds = time.perf_counter() - start
     tell(Event("export", f"exported {given.name}: {len(captured.model.graph.node)} nodes", 1, 1))
 
-    session = TorchSession(given, captured.model, captured.inputs, captured.outputs)
+    session = TorchSession(given, captured)
     confirm = Confirmation(session, captured.model, given.name)
     try:
         result = run_fix(captured.model, None, confirm, progress, opset=OPSET if opset is None else opset, **options)

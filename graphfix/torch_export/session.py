@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import onnx
 import torch
 from torch.utils import _pytree as pytree
 
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import graph_inputs
 from graphfix.torch_export.arrays import to_numpy, to_torch
+from graphfix.torch_export.capture import Captured
 from graphfix.torch_export.subject import SEED, Subject
 
 Array = np.ndarray[Any, Any]
@@ -21,18 +21,17 @@ Array = np.ndarray[Any, Any]
 class TorchSession:
     """A subject that runs as a `graphfix.reference.session.ReferenceSession` does.
 
-    ``inputs`` and ``outputs`` map positions of flat arguments and results to names of ``model``.
+    Its inputs and outputs have the names of the captured model, and it takes the sizes that this is for.
     """
 
-    def __init__(
-        self, subject: Subject, model: onnx.ModelProto, inputs: Mapping[int, str], outputs: Mapping[int, str]
-    ) -> None:
-        self.inputs = graph_inputs(model.graph)
+    def __init__(self, subject: Subject, captured: Captured) -> None:
+        self.inputs = graph_inputs(captured.model.graph)
         self.shapes: dict[str, tuple[int, ...]] = {}
         self._subject = subject
         self._leaves = subject.leaves
-        self._positions = dict(inputs)
-        self._outputs = dict(outputs)
+        self._positions = captured.inputs
+        self._outputs = captured.outputs
+        self._limits = captured.limits
 
     def example(self) -> dict[str, Array]:
         """The example arguments by input name."""
@@ -41,6 +40,9 @@ class TorchSession:
     def run(self, feeds: Mapping[str, Array], seed: int = SEED) -> dict[str, Array]:
         """All outputs by name. Raises ReferenceRefusal with PyTorch's message when the module refuses the inputs."""
         self.shapes = {name: np.shape(value) for name, value in feeds.items()}
+        problem = self._limits.problem(self.shapes)
+        if problem:
+            raise ReferenceRefusal(problem)
         leaves = list(self._leaves)
         for position, name in self._positions.items():
             leaves[position] = _like(leaves[position], feeds[name])

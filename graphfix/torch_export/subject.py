@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -72,8 +73,13 @@ class _Function(torch.nn.Module):
     def __init__(self, function: Any) -> None:
         super().__init__()
         self.function = function
-        self.__wrapped__ = function
-        self.forward = function  # type: ignore[method-assign]  # its signature names the inputs
+
+        @functools.wraps(function)  # its signature names the inputs
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        # PyTorch keeps the source lines of what lies beneath a code object of this name.
+        self.forward = forward  # type: ignore[method-assign]
 
 
 def _name(module: torch.nn.Module) -> str:

@@ -69,7 +69,7 @@ class InputSearch:
     model takes them. ``refusals`` counts the others that were refused.
 
     ``input_shapes`` fix the shapes of some inputs, ``sizes`` some dynamic dims, ``ranges`` the lowest and the highest
-    value of some inputs, ``values`` all values of some. Afterwards ``refused`` maps a description of every size that no
+    value of some inputs, ``values`` all values of some. Without ``ties`` floats are unlikely to be equal. Afterwards ``refused`` maps a description of every size that no
     set could be found for to the reference's reason, and ``symbols`` are the dynamic dims. Raises ReferenceRefusal when
     the model does not load.
     """
@@ -87,12 +87,14 @@ class InputSearch:
         values: Mapping[str, Array] | None = None,
         special: bool = True,
         empty: bool = True,
+        ties: bool = True,
     ) -> None:
         self.refused: dict[str, str] = {}
         self._session = session
         self._count = count
         self._wants_special = special
         self._wants_empty = empty and takes_empty(model)
+        self._ties = ties
         self._fixed = dict(values or {})
         self._given = {**(input_shapes or {}), **{n: np.shape(v) for n, v in self._fixed.items()}}
         self._ranges = dict(ranges or {})
@@ -337,7 +339,7 @@ class InputSearch:
 
     def _floats(self, dtype: np.dtype[Any], shape: tuple[int, ...], flavour: int, domain: _Domain) -> Array:
         if domain.limits is None:
-            return floats(self._rng, shape, flavour).astype(dtype)
+            return floats(self._rng, shape, flavour if self._ties else 0).astype(dtype)
         if domain.real:
             values = within(self._rng, shape, flavour, dtype, *domain.limits)
             return np.sort(values, axis=-1) if domain.ordered and shape else values

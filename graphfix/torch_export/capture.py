@@ -111,7 +111,7 @@ def _translate(
                     dynamo=True,
                     custom_translation_table=table,
                     opset_version=OPSET,
-                    optimize=False,
+                    optimize=True,
                     verbose=False,
                     external_data=False,
                     **names,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -74,12 +75,22 @@ class _Function(torch.nn.Module):
         super().__init__()
         self.function = function
 
-        @functools.wraps(function)  # its signature names the inputs
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs)
+        self.forward = _as_forward(function)  # type: ignore[method-assign]
 
-        # PyTorch keeps the source lines of what lies beneath a code object of this name.
-        self.forward = forward  # type: ignore[method-assign]
+
+def _as_forward(function: Any) -> Any:
+    """The function under the name "forward": torch.export keeps the source lines of code of that name alone."""
+    if isinstance(function, types.FunctionType):
+        code = function.__code__.replace(co_name="forward")
+        named = types.FunctionType(code, function.__globals__, "forward", function.__defaults__, function.__closure__)
+        named.__kwdefaults__ = function.__kwdefaults__
+        return functools.update_wrapper(named, function)
+
+    @functools.wraps(function)  # its signature names the inputs
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return forward
 
 
 def _name(module: torch.nn.Module) -> str:

@@ -1,9 +1,10 @@
 """Replace index writes in ONNX models by portable standard operators, and confirm the result.
 
-``graphfix.fix(model_or_path, output)`` does what the command ``graphfix IN OUT`` does, and
+``graphfix.fix(model_or_path, output)`` does what the command ``graphfix IN OUT`` does,
 ``graphfix.verify(reference, candidate)`` what ``graphfix verify REFERENCE CANDIDATE`` does, and
-``graphfix.export(module, args, output)`` exports a PyTorch module in a way that loses no index write. The heavy modules (onnx,
-onnxruntime) are imported when a function is first used, so that ``import graphfix`` costs next to nothing.
+``graphfix.export(module, args, output)`` exports a PyTorch module without losing an index write. The heavy modules
+(onnx, onnxruntime, torch) are imported when a function is first used, so that ``import graphfix`` costs next to
+nothing.
 """
 
 from __future__ import annotations

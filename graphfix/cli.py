@@ -30,9 +30,11 @@ Examples:
   graphfix model.onnx model.onnx --opset 11     in place, for an old engine
   graphfix model.onnx fixed.onnx --input-shape image:1,3,224,224
   graphfix model.onnx fixed.onnx --inputs real.npz --report report.json
+  graphfix export model.pt2 model.onnx          export from PyTorch, without loss
   graphfix verify model.onnx other.onnx         compare any two models
   graphfix passes                               list the passes
   graphfix explain aten-index-put               what a pass does, and why
+  graphfix explain model.onnx                   what made an exported model
 
 \b
 Exit codes:
@@ -184,7 +186,8 @@ def fix_command(**options: Any) -> int:
     """Replace index writes that engines refuse in the ONNX model IN (ATen nodes of PyTorch exports and the like) by
     standard operators, confirm that the result gives the same answers, and write it to OUT.
 
-    OUT may be IN: it is replaced whole or not at all. A model called passes, explain or verify is ./passes and so on.
+    OUT may be IN: it is replaced whole or not at all. A model called passes, explain, export or verify is ./passes and
+    so on.
     """
     if options["quiet"] and options["verbose"]:
         raise click.UsageError("--quiet and --verbose exclude each other")
@@ -204,9 +207,9 @@ def passes_command() -> int:
 
 
 @click.command("explain", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("code", metavar="CODE")
+@click.argument("code", metavar="CODE|FILE.onnx")
 def explain_command(code: str) -> int:
-    """Explain a pass, by code or name, or a verification code (GF9xx)."""
+    """Explain a pass, by code or name, or a verification code (GF9xx); or print what made an exported FILE.onnx."""
     from graphfix.explain import explain
 
     _console().text(explain(code))
@@ -237,6 +240,10 @@ def run(arguments: Sequence[str]) -> int:
         from graphfix.cli_verify import verify_command
 
         command, name, arguments = verify_command, "graphfix verify", arguments[1:]
+    elif arguments and arguments[0] == "export":
+        from graphfix.cli_export import export_command
+
+        command, name, arguments = export_command, "graphfix export", arguments[1:]
     elif arguments and arguments[0] in COMMANDS:
         command, name = COMMANDS[arguments[0]], f"graphfix {arguments[0]}"
         arguments = arguments[1:]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
 from collections.abc import Iterable
 from typing import Any
 
 from graphfix.api import find_pass, load_passes
 from graphfix.errors import UsageError
 from graphfix.user_inputs import suggest
+
+EXPORT_PREFIX = "graphfix."  # of the entries that an export writes into metadata_props
 
 VERIFICATION: dict[str, tuple[str, str]] = {
     "GF901": (
@@ -75,10 +79,12 @@ has to win. Sums may differ in rounding. What onnxsim does afterwards is not cov
 
 
 def explain(text: str) -> str:
-    """The documentation of a pass (by code or name) or of a verification code.
+    """The documentation of a pass (by code or name) or of a verification code; or what made a model file.
 
-    Raises UsageError with suggestions when there is no such code.
+    Raises UsageError with suggestions when there is no such code, InputError for a file that is no model.
     """
+    if text.endswith(".onnx") or os.path.isfile(text):
+        return _made_by(text)
     passes = load_passes()
     known = find_pass(text, passes)
     if known is not None:
@@ -89,6 +95,30 @@ def explain(text: str) -> str:
     words = [word for p in passes for word in (p.code, p.name)]
     words += [word for code, (name, _) in VERIFICATION.items() for word in (code, name)]
     raise UsageError(f"there is no pass or code {text!r}; {suggest(text, words)} (`graphfix passes` lists the passes)")
+
+
+def _made_by(path: str) -> str:
+    """What `graphfix.export` wrote into a model's metadata, one line each."""
+    from graphfix import model_io
+
+    model = model_io.load(path).model
+    entries = {p.key.removeprefix(EXPORT_PREFIX): p.value for p in model.metadata_props if _is_export_entry(p.key)}
+    if not entries:
+        return f"{path}: not made by graphfix export, there is no entry {EXPORT_PREFIX}* in its metadata_props"
+    width = max(map(len, entries))
+    lines = []
+    for key in sorted(entries):
+        try:
+            rows = json.loads(entries[key]) if key in ("rewrites", "left") else [entries[key]]
+        except ValueError:
+            rows = [entries[key]]
+        texts = [" ".join(map(str, row)) if isinstance(row, list) else str(row) for row in rows]
+        lines += [f"{key if number == 0 else '':{width}}  {text}" for number, text in enumerate(texts)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _is_export_entry(key: str) -> bool:
+    return key.startswith(EXPORT_PREFIX)
 
 
 def pass_table(passes: Iterable[type[Any]]) -> str:

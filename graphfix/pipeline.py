@@ -20,6 +20,7 @@ from graphfix.graph import Model, Node, Scope, attributes_of, count_nodes, walk
 from graphfix.lowering.base import Context
 from graphfix.pass_base import Fault, Pass, Refusal, Repair, Rewrite, Safety, Site
 from graphfix.report import Left, Replacement, Report, Verification
+from graphfix.sources import written_at
 from graphfix.verification.excerpt import Excerpt, Inseparable, excerpt
 
 if TYPE_CHECKING:
@@ -346,7 +347,9 @@ class _Run:
                 reason = "graphfix has no pass for this operator"
             else:
                 reason = left.reason
-            remaining.append(f"{operator} node {_where(node, path)}: {reason}")
+            line = written_at(node)
+            source = f", written at {line}" if line else ""
+            remaining.append(f"{operator} node {_where(node, path)}{source}: {reason}")
         if remaining:
             more = f" (and {len(remaining) - 1} more)" if len(remaining) > 1 else ""
             raise UnsupportedError(f"cannot replace {remaining[0]}{more}; nothing was written")
@@ -501,7 +504,7 @@ def refuse_lossy(model: onnx.ModelProto) -> None:
         return
     path, node = lossy[0]
     operator = aten.operator_name(node.op_type, attributes_of(node))
-    line = source_line(node.doc_string)
+    line = written_at(node)
     source = f", written at {line}" if line else ""
     more = f" ({len(lossy)} such nodes)" if len(lossy) > 1 else ""
     raise LossyExportError(
@@ -509,13 +512,6 @@ def refuse_lossy(model: onnx.ModelProto) -> None:
         "nothing can bring them back; export again without ONNX_ATEN_FALLBACK (opset 11 or newer, "
         "operator_export_type=ONNX), or with torch.onnx.export(..., dynamo=True)"
     )
-
-
-def source_line(doc_string: str) -> str:
-    """The innermost source line of a PyTorch stack trace that is not PyTorch's own ("model.py(12): forward")."""
-    lines = [line.strip() for line in doc_string.splitlines() if ".py" in line and "(" in line]
-    own = [line for line in lines if "site-packages/torch" not in line and "dist-packages/torch" not in line]
-    return (own or lines or [""])[0][:200]
 
 
 def _where(node: onnx.NodeProto, path: str) -> str:
@@ -537,7 +533,8 @@ def _operator_of(node: onnx.NodeProto) -> str:
         attributes = attributes_of(node)
         overload = attributes.get("overload_name", b"")
         text = overload.decode() if isinstance(overload, bytes) else str(overload)
-        return f"aten::{aten.operator_name(node.op_type, attributes)}" + (f".{text}" if text else "")
+        name = aten.operator_name(node.op_type, attributes)
+        return (name if "::" in name else f"aten::{name}") + (f".{text}" if text else "")
     return node.op_type
 
 

@@ -61,8 +61,8 @@ def capture(
         fixed = sorted(dynamic - _dynamic_dims(translated.exported_program))
         if fixed:
             raise ExportError(
-                f"PyTorch fixes dim {fixed[0][1]} of {fixed[0][0]}, which was to be dynamic, when it makes the writes of "
-                f"{subject.name} functional; write into x[:, k] in the place of views from unbind, split or chunk"
+                f"PyTorch fixes dim {fixed[0][1]} of {fixed[0][0]}, which was to be dynamic, when it makes the writes "
+                f"of {subject.name} functional; write into x[:, k] in the place of views from unbind, split or chunk"
             )
     model = onnx.ModelProto()
     model.CopyFrom(translated.model_proto)
@@ -172,6 +172,7 @@ def _without_lists_of_views(program: torch.export.ExportedProgram) -> torch.expo
             arguments = dict(zip((a.name for a in node.target._schema.arguments), node.args, strict=False))
             arguments.update(node.kwargs)
             number, dim, data = user.args[1], arguments.get("dim", 0), node.args[0]
+            rest: tuple[int, ...]
             if node.target is aten.unbind.int:
                 target, rest = aten.select.int, (dim, number)
             elif node.target is aten.split.Tensor and isinstance(arguments["split_size"], int):

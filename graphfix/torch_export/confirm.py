@@ -53,7 +53,9 @@ class Confirmation:
         options = dataclasses.replace(options, against=AGAINST, subject="the exported model")
         if not self._sets:
             why = f": {self._skipped[0]}" if self._skipped else ""
-            return Verification("failed", AGAINST, skipped=self._skipped, detail=f"the module runs on no input set{why}")
+            return Verification(
+                "failed", AGAINST, skipped=self._skipped, detail=f"the module runs on no input set{why}"
+            )
         if not self._sets[0].outputs:
             return Verification("failed", AGAINST, detail="every output of the module is random: nothing to compare")
         check = Check(None, candidate, options, recorded=self._sets, progress=progress)

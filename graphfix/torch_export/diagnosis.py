@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from graphfix.errors import ExportError
+from graphfix.sources import in_stack, place
 
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)
-_STACK_LINE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 # What a message of PyTorch means, and what helps.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
@@ -38,7 +38,11 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "the module changes one of its attributes",
         "register it as a buffer, or return the new value",
     ),
-    (r"autograd\.Function|jit\.script", "a scripted or custom-gradient function cannot be traced", "call plain PyTorch"),
+    (
+        r"autograd\.Function|jit\.script",
+        "a scripted or custom-gradient function cannot be traced",
+        "call plain PyTorch",
+    ),
     (r"no fake impl|fake tensor|FakeTensor|meta kernel", "an operator cannot be traced without data", "register_fake"),
     (r"numpy", "NumPy computes a part of the result", "write that part in PyTorch"),
 )
@@ -47,8 +51,8 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
 def export_error(error: BaseException, name: str) -> ExportError:
     """The error of torch.export in one line."""
     text = _plain(error)
-    place = source_of(error)
-    where = f" at {place}" if place else ""
+    line = source_of(error)
+    where = f" at {line}" if line else ""
     for pattern, meaning, advice in _KNOWN:
         if re.search(pattern, f"{type(error).__name__} {text}"):
             advice = advice or _suggested(str(error))
@@ -62,9 +66,11 @@ def translation_error(error: BaseException, program: torch.export.ExportedProgra
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
-    what = f"torch.onnx cannot translate {overload}" if overload is not None else "torch.onnx cannot translate the model"
-    place = next((p for p in _places(program, overload) if p), "") if overload is not None else ""
-    where = f" at {place}" if place else ""
+    what = (
+        f"torch.onnx cannot translate {overload}" if overload is not None else "torch.onnx cannot translate the model"
+    )
+    line = next((p for p in _places(program, overload) if p), "") if overload is not None else ""
+    where = f" at {line}" if line else ""
     return ExportError(f"{what}{where}: {type(cause).__name__}: {_short(_plain(cause))}")
 
 
@@ -75,9 +81,9 @@ def source_of(error: BaseException) -> str:
     while cause is not None and not found:
         for frame in traceback.extract_tb(cause.__traceback__):
             if not frame.filename.startswith((_TORCH, _HERE, "<")) and _is_model(frame):
-                found = _place(frame.filename, frame.lineno or 0, frame.line or "")
+                found = place(frame.filename, frame.lineno or 0, frame.line or "")
         cause = cause.__cause__ or cause.__context__
-    return found or source_line(str(error))
+    return found or in_stack(str(error))
 
 
 def _is_model(frame: traceback.FrameSummary) -> bool:
@@ -85,27 +91,10 @@ def _is_model(frame: traceback.FrameSummary) -> bool:
     return "graphfix" not in Path(frame.filename).parts[-3:-1] and frame.name not in ("export", "main", "<module>")
 
 
-def source_line(stack: str) -> str:
-    """The innermost line of the user's code in a stack trace as torch.export keeps it with a node."""
-    lines = stack.splitlines()
-    found = ""
-    for number, line in enumerate(lines):
-        match = _STACK_LINE.search(line)
-        if match is None or match[1].startswith((_TORCH, "<")) or not Path(match[1]).suffix:
-            continue
-        code = lines[number + 1].strip() if number + 1 < len(lines) else ""
-        found = _place(match[1], int(match[2]), "" if _STACK_LINE.search(code) else code)
-    return found
-
-
-def _place(file: str, line: int, code: str) -> str:
-    return f"{file}:{line}" + (f", {code.strip()}" if code.strip() else "")
-
-
 def _places(program: torch.export.ExportedProgram, overload: Any) -> list[str]:
     wanted = overload._schema.name.removesuffix("_")
     nodes = [n for n in program.graph.nodes if n.op == "call_function" and hasattr(n.target, "_schema")]
-    return [source_line(n.meta.get("stack_trace") or "") for n in nodes if _base(n.target) == wanted]
+    return [in_stack(n.meta.get("stack_trace") or "") for n in nodes if _base(n.target) == wanted]
 
 
 def _base(target: Any) -> str:

@@ -13,10 +13,10 @@ import torch
 from graphfix.errors import NotConfirmedError
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import ReferenceSession
+from graphfix.sources import in_stack
 from graphfix.torch_export.arrays import to_numpy, to_torch
 from graphfix.torch_export.capture import Captured
 from graphfix.torch_export.confirm import Confirmation
-from graphfix.torch_export.diagnosis import source_line
 from graphfix.torch_export.subject import quiet
 from graphfix.verification import compare
 
@@ -39,14 +39,14 @@ def place_of_difference(captured: Captured, confirm: Confirmation, error: NotCon
 
 
 def describe(node: torch.fx.Node) -> str:
-    """The operator of a node, its module and its source line: ``aten.index_put in layers.0 at model.py:12, x[i] = v``."""
+    """The operator, its module and its line: ``aten.index_put in layers.0 at model.py:12, x[i] = v``."""
     if node.target is getitem:
         node = node.all_input_nodes[0]
     operator = str(node.target).removesuffix(".default")
     stack = node.meta.get("nn_module_stack") or {}
     paths = [path for path, _ in stack.values() if path]
     module = f" in {paths[-1]}" if paths else ""
-    line = source_line(node.meta.get("stack_trace") or "")
+    line = in_stack(node.meta.get("stack_trace") or "")
     return f"{operator}{module}" + (f" at {line}" if line else "")
 
 

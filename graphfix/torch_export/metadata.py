@@ -8,10 +8,9 @@ from typing import Any
 
 import onnx
 
+from graphfix.explain import EXPORT_PREFIX
 from graphfix.report import Report
 from graphfix.report.console import confirmation
-
-PREFIX = "graphfix."
 
 
 def record(model: onnx.ModelProto, report: Report, route: str, options: Mapping[str, Any]) -> None:
@@ -26,8 +25,8 @@ def record(model: onnx.ModelProto, report: Report, route: str, options: Mapping[
         "left": json.dumps([[kept.code, kept.operator, kept.output, kept.reason] for kept in report.left]),
         "confirmation": confirmation(report.verification),
     }
-    kept = [p for p in model.metadata_props if not p.key.startswith(PREFIX)]
+    kept = [p for p in model.metadata_props if not p.key.startswith(EXPORT_PREFIX)]
     del model.metadata_props[:]
     model.metadata_props.extend(kept)
     for key in sorted(entries):
-        model.metadata_props.add(key=PREFIX + key, value=entries[key])
+        model.metadata_props.add(key=EXPORT_PREFIX + key, value=entries[key])

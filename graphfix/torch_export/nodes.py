@@ -185,7 +185,7 @@ def _index_reduce(self: Any, dim: int, index: Any, source: Any, reduce: str, inc
 
 
 def _diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """``x.diagonal(offset, dim1, dim2)`` as a read by indices: torch.onnx multiplies by a mask, which NaN gets through."""
+    """``x.diagonal(offset, dim1, dim2)`` as a read by indices: torch.onnx multiplies by a mask, and NaN gets through."""
     rank = len(self.shape)
     first, second = dim1 % rank, dim2 % rank
     others = [axis for axis in range(rank) if axis not in (first, second)]
@@ -204,7 +204,7 @@ def _as_strided_scatter(overload: Any) -> Translation:
     otherwise = any_translation(overload)
 
     def as_strided_scatter(self: Any, src: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
-        """``x.as_strided_scatter(src, size, stride, offset)``: index_put on the flattened data, where all is constant."""
+        """``x.as_strided_scatter(src, size, stride, offset)``, all constant: index_put on the flattened data."""
         offset = 0 if storage_offset is None else storage_offset
         if not all(isinstance(n, int) for n in (*size, *stride, offset)):
             return otherwise(self, src, size, stride, storage_offset)

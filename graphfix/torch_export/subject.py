@@ -60,7 +60,9 @@ def subject(given: Any, args: Any, kwargs: Mapping[str, Any] | None) -> Subject:
             raise UsageError("the exported program holds no example inputs: give args")
         return Subject(given.module(), given, tuple(example[0]), dict(example[1]), "the exported program")
     if isinstance(given, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
-        raise UsageError("a TorchScript module cannot be exported without loss: give the nn.Module that it was made from")
+        raise UsageError(
+            "a TorchScript module cannot be exported without loss: give the nn.Module that it was made from"
+        )
     if not isinstance(given, torch.nn.Module):
         if not callable(given):
             raise UsageError(f"export takes an nn.Module or an ExportedProgram, not {type(given).__name__}")

@@ -69,9 +69,9 @@ class InputSearch:
     model takes them. ``refusals`` counts the others that were refused.
 
     ``input_shapes`` fix the shapes of some inputs, ``sizes`` some dynamic dims, ``ranges`` the lowest and the highest
-    value of some inputs, ``values`` all values of some. Without ``ties`` floats are unlikely to be equal. Afterwards ``refused`` maps a description of every size that no
-    set could be found for to the reference's reason, and ``symbols`` are the dynamic dims. Raises ReferenceRefusal when
-    the model does not load.
+    value of some inputs, ``values`` all values of some. Without ``ties`` floats are unlikely to be equal. Afterwards
+    ``refused`` maps a description of every size that no set could be found for to the reference's reason, and
+    ``symbols`` are the dynamic dims. Raises ReferenceRefusal when the model does not load.
     """
 
     def __init__(

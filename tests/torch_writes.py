@@ -125,7 +125,7 @@ def index_duplicates_last_wins(x, i, v):
     return x
 
 
-@write("f N 4", "i K 2 <N", "f K 2 4")
+@write("f N 4", "i K 2 <N", "f K 2 4", kept="over the budget, as far as the sizes are known")
 def index_2d(x, i, v):
     x = x.clone()
     x[i] = v
@@ -244,14 +244,14 @@ def pillar_scatter(canvas, index, features):
     return canvas.view(3, 4, 6)
 
 
-@write("f B N", "i K <5", "f K")
+@write("f B N", "i K <5", "f K", kept="over the budget, as far as the sizes are known")
 def put_flat(x, i, v):
     x = x.clone()
     x.view(-1)[i] = v
     return x
 
 
-@write("f B N", "i K <5", "f K")
+@write("f B N", "i K <5", "f K", kept="over the budget, as far as the sizes are known")
 def put_method(x, i, v):
     return x.put(i, v)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import logging
-import operator
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +18,7 @@ from torch.export.graph_signature import ConstantArgument, OutputKind, SymIntArg
 from graphfix.errors import ExportError
 from graphfix.torch_export import diagnosis
 from graphfix.torch_export.limits import Limits, limits
+from graphfix.torch_export.prepare import is_number, prepared
 from graphfix.torch_export.subject import Subject, quiet
 
 OPSET = 18  # that of torch.onnx's translations; the model is converted afterwards
@@ -55,7 +54,7 @@ def capture(
     """
     with _silence():
         program, how = (subject.program, "given") if subject.program is not None else _export(subject, dynamic_shapes)
-        program = _without_lists_of_views(program)
+        given, program = program, prepared(program)
         dynamic = _dynamic_dims(program)
         translated = _translate(program, dynamic_shapes, input_names, output_names)
         fixed = sorted(dynamic - _dynamic_dims(translated.exported_program))
@@ -68,7 +67,7 @@ def capture(
     model.CopyFrom(translated.model_proto)
     route = f"torch.export ({how}), PyTorch {torch.__version__}"
     found = Captured(model, {}, {}, translated.exported_program, route)
-    _match(found, program)
+    _match(found, given)
     return found
 
 
@@ -158,52 +157,6 @@ def _dynamic_dims(program: torch.export.ExportedProgram) -> set[tuple[str, int]]
     return {(name, k) for name, t in tensors.items() for k, d in enumerate(t.shape) if not str(d).isdecimal()}
 
 
-def _without_lists_of_views(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """A copy of the program in which each view that unbind or split makes is made by an operator of its own.
-
-    PyTorch 2.13 fixes the dynamic sizes of what is written into through several views of one operator.
-    """
-    if not any(n.target in _LISTS_OF_VIEWS for n in program.graph.nodes) or not _writes(program):
-        return program
-    program = copy.deepcopy(program)
-    aten, graph = torch.ops.aten, program.graph
-    for node in [n for n in graph.nodes if n.op == "call_function"]:
-        for user in [u for u in node.users if u.target is operator.getitem]:
-            arguments = dict(zip((a.name for a in node.target._schema.arguments), node.args, strict=False))
-            arguments.update(node.kwargs)
-            number, dim, data = user.args[1], arguments.get("dim", 0), node.args[0]
-            rest: tuple[int, ...]
-            if node.target is aten.unbind.int:
-                target, rest = aten.select.int, (dim, number)
-            elif node.target is aten.split.Tensor and isinstance(arguments["split_size"], int):
-                size = arguments["split_size"]
-                target, rest = aten.slice.Tensor, (dim, number * size, (number + 1) * size)
-            elif node.target is aten.split_with_sizes.default:
-                sizes = arguments["split_sizes"]
-                if not all(isinstance(size, int) for size in sizes):
-                    continue
-                target, rest = aten.slice.Tensor, (dim, sum(sizes[:number]), sum(sizes[: number + 1]))
-            else:
-                continue
-            with graph.inserting_before(user):
-                view = graph.call_function(target, (data, *rest))
-            view.meta = dict(user.meta)
-            user.replace_all_uses_with(view)
-            graph.erase_node(user)
-    for node in [n for n in graph.nodes if n.target in _LISTS_OF_VIEWS and not n.users]:
-        graph.erase_node(node)
-    program.graph_module.recompile()
-    return program
-
-
-def _writes(program: torch.export.ExportedProgram) -> bool:
-    """Whether the program writes in place."""
-    return any(getattr(getattr(n.target, "_schema", None), "is_mutable", False) for n in program.graph.nodes)
-
-
-_LISTS_OF_VIEWS = (torch.ops.aten.unbind.int, torch.ops.aten.split.Tensor, torch.ops.aten.split_with_sizes.default)
-
-
 def _match(found: Captured, program: torch.export.ExportedProgram) -> None:
     """Fill in which argument each input is and which result each output."""
     signature = program.graph_signature
@@ -221,17 +174,13 @@ def _match(found: Captured, program: torch.export.ExportedProgram) -> None:
     if len(kept) != len(outputs):
         raise ExportError(f"PyTorch's exporter made {len(outputs)} outputs of {len(kept)} results")
     found.outputs = dict(zip(kept, outputs, strict=True))
-    constants = [str(n) for n, spec in enumerate(results) if _is_number(spec.arg)]
+    constants = [str(n) for n, spec in enumerate(results) if is_number(spec.arg)]
     if constants:
         found.notes.append(f"results that do not depend on the inputs are no outputs: number {', '.join(constants)}")
     final = found.program.graph_signature
     mutated = sorted({*signature.buffers_to_mutate.values(), *final.buffers_to_mutate.values()})
     if mutated:
         found.notes.append(f"the module writes into its buffer {mutated[0]}: the model starts anew in every run")
-
-
-def _is_number(argument: Any) -> bool:
-    return isinstance(argument, ConstantArgument) and argument.value is not None
 
 
 def symbolic_numbers(program: torch.export.ExportedProgram) -> set[int]:

@@ -185,7 +185,7 @@ def _index_reduce(self: Any, dim: int, index: Any, source: Any, reduce: str, inc
 
 
 def _diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """``x.diagonal(offset, dim1, dim2)`` as a read by indices: torch.onnx multiplies by a mask, and NaN gets through."""
+    """``x.diagonal(offset, dim1, dim2)`` as a read by indices: torch.onnx multiplies by a mask; NaN stays."""
     rank = len(self.shape)
     first, second = dim1 % rank, dim2 % rank
     others = [axis for axis in range(rank) if axis not in (first, second)]

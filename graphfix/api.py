@@ -214,7 +214,7 @@ def export(
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     verify: bool | Literal["all", "rewrites", "model", "none"] = True,
-    route: Literal["auto", "torch.export", "torchscript"] = "auto",
+    route: Literal["auto", "torch.export"] = "auto",
     only: str | Iterable[str] = (),
     skip: str | Iterable[str] = (),
     input_shapes: Mapping[str, Sequence[int]] | None = None,
@@ -253,8 +253,8 @@ def export(
     from graphfix import model_io
     from graphfix.torch_export.run import run_export
 
-    if route not in ("auto", "torch.export", "torchscript"):
-        raise UsageError(f"route is {route!r}: choose 'auto', 'torch.export' or 'torchscript'")
+    if route not in ("auto", "torch.export"):
+        raise UsageError(f"route is {route!r}: choose 'auto' or 'torch.export'")
     if opset is not None:
         _check_opset(opset)
     for target in (output, keep_failed):
@@ -271,7 +271,6 @@ def export(
         opset=opset,
         input_names=input_names,
         output_names=output_names,
-        route=route,
         progress=progress,
         options={
             "only": only,

@@ -13,10 +13,11 @@ from typing import Any
 
 import onnx
 import torch
-from torch.export.graph_signature import ConstantArgument, OutputKind, SymIntArgument
+from torch.export.graph_signature import ConstantArgument, OutputKind
 
 from graphfix.errors import ExportError
 from graphfix.torch_export import diagnosis
+from graphfix.torch_export.dim_names import named_dims, rename_dims
 from graphfix.torch_export.limits import Limits, limits
 from graphfix.torch_export.prepare import is_number, prepared
 from graphfix.torch_export.subject import Subject, quiet
@@ -56,7 +57,7 @@ def capture(
         program, how = (subject.program, "given") if subject.program is not None else _export(subject, dynamic_shapes)
         given, program = program, prepared(program)
         dynamic = _dynamic_dims(program)
-        translated = _translate(program, dynamic_shapes, input_names, output_names)
+        translated = _translate(program, input_names, output_names)
         fixed = sorted(dynamic - _dynamic_dims(translated.exported_program))
         if fixed:
             raise ExportError(
@@ -68,12 +69,15 @@ def capture(
     route = f"torch.export ({how}), PyTorch {torch.__version__}"
     found = Captured(model, {}, {}, translated.exported_program, route)
     _match(found, given)
+    if dynamic_shapes is not None:
+        dims = named_dims(subject, dynamic_shapes)
+        rename_dims(model, {name: dims.get(number, {}) for number, name in found.inputs.items()})
     return found
 
 
 def _export(subject: Subject, dynamic_shapes: Any) -> tuple[torch.export.ExportedProgram, str]:
     """The exported program, and how it was made."""
-    shapes = with_dims(dynamic_shapes)
+    shapes = _with_hints(dynamic_shapes)
     first: Exception | None = None
     for strict in (False, True):
         try:
@@ -90,7 +94,6 @@ def _export(subject: Subject, dynamic_shapes: Any) -> tuple[torch.export.Exporte
 
 def _translate(
     program: torch.export.ExportedProgram,
-    dynamic_shapes: Any,
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None,
 ) -> Any:
@@ -99,8 +102,6 @@ def _translate(
 
     table = write_translations()
     names: dict[str, Any] = {"input_names": input_names, "output_names": output_names}
-    if dynamic_shapes is not None:
-        names["dynamic_shapes"] = with_names(dynamic_shapes)
     for _ in range(_MOST_TRIES):
         try:
             with quiet():
@@ -183,29 +184,9 @@ def _match(found: Captured, program: torch.export.ExportedProgram) -> None:
         found.notes.append(f"the module writes into its buffer {mutated[0]}: the model starts anew in every run")
 
 
-def symbolic_numbers(program: torch.export.ExportedProgram) -> set[int]:
-    """The positions of the flat arguments that are numbers and no tensors."""
-    users = [s for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
-    return {n for n, spec in enumerate(users) if isinstance(spec.arg, SymIntArgument)}
-
-
-def with_dims(shapes: Any) -> Any:
+def _with_hints(shapes: Any) -> Any:
     """Dynamic shapes as torch.export takes them: names stand for dims that may have any size the module takes."""
     return _mapped(shapes, lambda d: torch.export.Dim.DYNAMIC if isinstance(d, str) else d)
-
-
-def with_names(shapes: Any) -> Any:
-    """Dynamic shapes with a name for every Dim, as torch.onnx takes them to name the dims of the model."""
-
-    def name(dim: Any) -> Any:
-        known = getattr(dim, "__name__", None)
-        return known if isinstance(known, str) and known.isidentifier() and not _is_hint(dim) else dim
-
-    return _mapped(shapes, name)
-
-
-def _is_hint(dim: Any) -> bool:
-    return type(dim).__name__ == "_DimHint"
 
 
 def _mapped(shapes: Any, change: Any) -> Any:

@@ -31,7 +31,6 @@ def run_export(
     opset: int | None,
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None,
-    route: str,
     progress: Callable[[Event], None] | None,
     options: Mapping[str, Any],
 ) -> FixResult:

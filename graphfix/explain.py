@@ -26,7 +26,9 @@ Standard operators ran in ONNX Runtime on the CPU, ATen nodes in kernels written
 Outputs agreed in shape, dtype and every value; NaN counts as equal to NaN, and -0.0 to 0.0. With ONNX Runtime's
 optimisations, which sum in another order, they agreed within the tolerance at least.
 
-"Equal to the input model" is not "equal to PyTorch": what the exporter got wrong before, it still is. Where a fault of
+"Equal to the input model" is not "equal to PyTorch": what the exporter got wrong before, it still is. Only a model that
+`graphfix export` made is compared with PyTorch itself, the module on the same input sets, and then the summary says so.
+Where a fault of
 the exporter was repaired (GF301 to GF305), the comparison is with "the input model as repaired": the input with the
 repairs and nothing else.""",
     ),

@@ -40,7 +40,8 @@ class Confirmation:
         self._session = session
         self._model = model
         self._sets: list[InputSet] | None = None
-        self._special: list[InputSet] = []
+        self._special: list[InputSet] = []  # with NaN and infinities
+        self._small: list[InputSet] = []  # of sizes that torch.export does not vouch for
         self._skipped: list[str] = []
         self._random: set[str] = set()
 
@@ -70,6 +71,12 @@ class Confirmation:
             special = Check(None, candidate, options, recorded=self._special).run()
             if special.status != "confirmed":
                 notes.append(f"with NaN or infinities among the inputs it is not equal to PyTorch: {special.detail}")
+        if result.status == "confirmed" and self._small:
+            small = Check(None, candidate, options, recorded=self._small).run()
+            if small.status == "confirmed":
+                result.sets += small.sets
+            else:
+                notes.append(f"the model is for dynamic dims from 2 on, below it is not PyTorch's: {small.detail}")
         result.detail = "; ".join(notes)
         return result
 
@@ -96,13 +103,14 @@ class Confirmation:
                 ties=not any(node.op_type in _SORTING for _, node in walk(self._model)),
             )
             for one in search:
-                (self._special if one.special else found).append(one)
+                small = session.is_small(one.feeds)
+                (self._special if one.special else self._small if small else found).append(one)
             self._skipped += [f"{shapes}: {reason}" for shapes, reason in search.refused.items()][:8]
         for one in found:
             again = session.run(one.feeds, SEED + 1)
             differences = compare.outputs(one.outputs, again)
             self._random |= {name for name, difference in differences.items() if difference.problem}
-        for one in (*found, *self._special):
+        for one in (*found, *self._special, *self._small):
             one.outputs = {name: value for name, value in one.outputs.items() if name not in self._random}
         return found
 

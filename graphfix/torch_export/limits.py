@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-_UNSAID = 2  # older versions of torch.export let every dynamic dim start at 2, whatever the module takes
+_UNSAID = 2  # torch.export lets a dynamic dim start at 2 unless it is told otherwise, whatever the module takes
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Limits:
                     return f"dim {axis} of {name} is {size}, and {sizes[dim]} elsewhere"
         for symbol, size in sizes.items():
             low, high = self.ranges[symbol]
-            if size < low or (high is not None and size > high):
+            if (size < low and low > _UNSAID) or (high is not None and size > high):
                 return f"a size of {size} is not in the range of the exported program, {_range_text(low, high)}"
         for name, dims in self.dims.items():
             for axis, (dim, size) in enumerate(zip(dims, shapes.get(name, ()), strict=False)):
@@ -35,6 +35,11 @@ class Limits:
                 if not getattr(known, "free_symbols", None) and int(known) != size:
                     return f"dim {axis} of {name} is {size}, but must be {dim}"
         return ""
+
+    def is_small(self, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Whether a size is below the range of the program, though nothing in the module says that it must not be."""
+        dims = [(d, size) for name, dims in self.dims.items() for d, size in zip(dims, shapes[name], strict=True)]
+        return any(dim in self.ranges and size < self.ranges[dim][0] for dim, size in dims)
 
     def notes(self) -> list[str]:
         """What is to be known about the sizes that the model takes."""

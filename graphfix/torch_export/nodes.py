@@ -53,6 +53,7 @@ def write_translations() -> dict[Any, Translation]:
         table[overload] = _put
     for overload in _overloads("index_reduce"):
         table[overload] = _index_reduce
+    table[torch.ops.aten.scalar_tensor.default] = _scalar_tensor
     for overload in _overloads("diagonal"):
         table[overload] = _diagonal
     for overload in (*_overloads("as_strided_scatter"), torch.ops.prims.as_strided_scatter.default):
@@ -215,3 +216,9 @@ def _as_strided_scatter(overload: Any) -> Translation:
         return _put(self, where, op.Reshape(src, op.Constant(value_ints=[-1])))
 
     return as_strided_scatter
+
+
+def _scalar_tensor(value: Any, dtype: int = -1, **_: Any) -> Any:
+    """A number as a tensor; torch.onnx makes numbers float32 on the way to float64."""
+    wanted = ir.DataType(dtype) if dtype is not None and dtype != -1 else ir.DataType.FLOAT
+    return op.Cast(value, to=int(wanted)) if isinstance(value, ir.Value) else _constant(value, wanted)

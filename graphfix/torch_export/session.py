@@ -37,6 +37,10 @@ class TorchSession:
         """The example arguments by input name."""
         return {name: _array(self._leaves[n]) for n, name in self._positions.items()}
 
+    def is_small(self, feeds: Mapping[str, Array]) -> bool:
+        """Whether a size is one that torch.export does not vouch for: 0 or 1 where it takes sizes from 2 on."""
+        return self._limits.is_small({name: np.shape(value) for name, value in feeds.items()})
+
     def run(self, feeds: Mapping[str, Array], seed: int = SEED) -> dict[str, Array]:
         """All outputs by name. Raises ReferenceRefusal with PyTorch's message when the module refuses the inputs."""
         self.shapes = {name: np.shape(value) for name, value in feeds.items()}

@@ -1,8 +1,10 @@
 """Replace index writes in ONNX models by portable standard operators, and confirm the result.
 
-``graphfix.fix(model_or_path, output)`` does what the command ``graphfix IN OUT`` does, and
-``graphfix.verify(reference, candidate)`` what ``graphfix verify REFERENCE CANDIDATE`` does. The heavy modules (onnx,
-onnxruntime) are imported when a function is first used, so that ``import graphfix`` costs next to nothing.
+``graphfix.fix(model_or_path, output)`` does what the command ``graphfix IN OUT`` does,
+``graphfix.verify(reference, candidate)`` what ``graphfix verify REFERENCE CANDIDATE`` does, and
+``graphfix.export(module, args, output)`` exports a PyTorch module without losing an index write. The heavy modules
+(onnx, onnxruntime, torch) are imported when a function is first used, so that ``import graphfix`` costs next to
+nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from graphfix.errors import (
+    ExportError,
     GraphfixError,
     InputError,
     LossyExportError,
@@ -19,12 +22,13 @@ from graphfix.errors import (
 )
 
 if TYPE_CHECKING:
-    from graphfix.api import FixResult, fix, load_passes, verify
+    from graphfix.api import FixResult, export, fix, load_passes, verify
     from graphfix.scanning import ScanReport, scan
 
     __version__: str
 
 __all__ = [
+    "ExportError",
     "FixResult",
     "GraphfixError",
     "InputError",
@@ -34,13 +38,14 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "__version__",
+    "export",
     "fix",
     "load_passes",
     "scan",
     "verify",
 ]
 
-_LAZY = ("FixResult", "fix", "load_passes", "verify")
+_LAZY = ("FixResult", "export", "fix", "load_passes", "verify")
 
 
 def __getattr__(name: str) -> Any:

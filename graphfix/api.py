@@ -16,7 +16,7 @@ from graphfix.user_inputs import check_ranges, check_sets, check_shapes, model_i
 if TYPE_CHECKING:
     import onnx
 
-    from graphfix.pipeline import Event
+    from graphfix.pipeline import Confirm, Event
     from graphfix.report import Report, Verification
     from graphfix.user_inputs import Arrays
 
@@ -83,6 +83,56 @@ def fix(
     Raises a subclass of GraphfixError when there is nothing to return: InputError and UsageError for bad input and
     options, LossyExportError, UnsupportedError, and NotConfirmedError when the result does not agree with the input.
     """
+    return run_fix(
+        model_or_path,
+        output,
+        None,
+        progress,
+        only=only,
+        skip=skip,
+        opset=opset,
+        input_shapes=input_shapes,
+        inputs=inputs,
+        rtol=rtol,
+        atol=atol,
+        simplify=simplify,
+        verify=verify,
+        budget=budget,
+        strict=strict,
+        repair=repair,
+        keep_failed=keep_failed,
+        input_ranges=input_ranges,
+        seed=seed,
+        custom_ops=custom_ops,
+        memory_limit=memory_limit,
+    )
+
+
+def run_fix(
+    model_or_path: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    output: str | os.PathLike[str] | None,
+    confirm: Confirm | None,
+    progress: Callable[[Event], None] | None,
+    *,
+    only: str | Iterable[str] = (),
+    skip: str | Iterable[str] = (),
+    opset: int | Literal["keep"] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: str | os.PathLike[str] | Arrays | Sequence[Arrays] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    simplify: bool = True,
+    verify: Literal["all", "rewrites", "model", "none"] = "all",
+    budget: int | None = None,
+    strict: bool = False,
+    repair: str | Iterable[str] = (),
+    keep_failed: str | os.PathLike[str] | None = None,
+    input_ranges: Mapping[str, Sequence[float]] | None = None,
+    seed: int = 0,
+    custom_ops: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
+    memory_limit: int | None = None,
+) -> FixResult:
+    """What `fix` does; with ``confirm`` the result is compared by that, and not with the input model."""
     from graphfix import model_io, pipeline
 
     def tell(stage: str, message: str, done: int = 0, total: int = 0) -> None:
@@ -131,6 +181,7 @@ def fix(
         seed=_whole(seed),
         custom_ops=libraries,
         memory_limit=memory_limit,
+        confirm=confirm,
     )
     load_seconds = time.perf_counter() - start
     tell("load", f"read {source or 'the model'}: {len(loaded.model.graph.node)} nodes", 1, 1)
@@ -154,6 +205,103 @@ def fix(
         report.stages["save"] = time.perf_counter() - start
         tell("save", f"wrote {report.output}", 1, 1)
     return FixResult(model, report, ok=not any(left.asked or strict for left in report.left))
+
+
+def export(
+    module: Any,
+    args: Any = (),
+    output: str | os.PathLike[str] | None = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    opset: int | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    verify: bool | Literal["all", "rewrites", "model", "none"] = True,
+    route: Literal["auto", "torch.export"] = "auto",
+    only: str | Iterable[str] = (),
+    skip: str | Iterable[str] = (),
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    inputs: str | os.PathLike[str] | Arrays | Sequence[Arrays] | None = None,
+    input_ranges: Mapping[str, Sequence[float]] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    simplify: bool = True,
+    budget: int | None = None,
+    strict: bool = False,
+    keep_failed: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    memory_limit: int | None = None,
+    progress: Callable[[Event], None] | None = None,
+) -> FixResult:
+    """Export a PyTorch module to ONNX without losing what it writes by index, and confirm the result against PyTorch.
+
+    ``module`` is an ``nn.Module``, a function of tensors or a ``torch.export.ExportedProgram``; ``args`` and ``kwargs``
+    are example arguments (not needed for a program that holds its own). The module is exported in evaluation mode,
+    without gradients, from a copy: yours stays as it is, and so do the random generators.
+
+    ``dynamic_shapes`` is as for ``torch.export.export``; a dim may also be given by its name: ``{"x": {0: "batch"}}``,
+    equal names are one size. ``opset`` is that of the result (18 if not given). ``input_names`` and ``output_names``
+    name the model's inputs and outputs. ``route`` is how the module is captured. ``verify`` is as for `fix` (True is
+    "all", False "none"), but the whole model is compared with the module itself, in PyTorch: on the example arguments,
+    on other sizes of the dynamic dims, and on values that `fix` would try. The other options are those of `fix`.
+
+    The model's ``metadata_props`` hold what made it, under ``graphfix.*``; ``graphfix explain FILE.onnx`` prints it.
+
+    Raises a subclass of GraphfixError when there is nothing to return: ExportError when PyTorch cannot export the
+    module, with the line in the way; UnsupportedError for an operator that ONNX has no form for; NotConfirmedError when
+    the model does not give PyTorch's answers, with the module and the line where they part; UsageError for bad options,
+    and when PyTorch is not installed.
+    """
+    require_torch()
+    from graphfix import model_io
+    from graphfix.torch_export.run import run_export
+
+    if route not in ("auto", "torch.export"):
+        raise UsageError(f"route is {route!r}: choose 'auto' or 'torch.export'")
+    if opset is not None:
+        _check_opset(opset)
+    for target in (output, keep_failed):
+        if target is not None:
+            model_io.check_writable(target)
+    if isinstance(verify, bool):
+        verify = "all" if verify else "none"
+    return run_export(
+        module,
+        args,
+        output,
+        kwargs=kwargs,
+        dynamic_shapes=dynamic_shapes,
+        opset=opset,
+        input_names=input_names,
+        output_names=output_names,
+        progress=progress,
+        options={
+            "only": only,
+            "skip": skip,
+            "input_shapes": input_shapes,
+            "inputs": inputs,
+            "input_ranges": input_ranges,
+            "rtol": rtol,
+            "atol": atol,
+            "simplify": simplify,
+            "verify": verify,
+            "budget": budget,
+            "strict": strict,
+            "keep_failed": keep_failed,
+            "seed": seed,
+            "memory_limit": memory_limit,
+        },
+    )
+
+
+def require_torch() -> None:
+    """Raise UsageError when what an export needs is not installed."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("torch", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"export needs {' and '.join(missing)}: pip install 'graphfix[torch]'")
 
 
 def verify(

@@ -29,6 +29,7 @@ PARAMETERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("start", "end"),
         ("start", "end", "step"),
     ),
+    "diagonal_scatter": (("self", "src", "offset", "dim1", "dim2"),),
     "gather": (("self", "dim", "index", "sparse_grad"), ("self", "dim", "index")),
     "index_add": (("self", "dim", "index", "source", "alpha"), ("self", "dim", "index", "source")),
     "index_copy": (("self", "dim", "index", "source"),),
@@ -41,6 +42,8 @@ PARAMETERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("self", "dim", "index", "src", "reduce", "include_self"),
         ("self", "dim", "index", "src", "reduce"),
     ),
+    "select_scatter": (("self", "src", "dim", "index"),),
+    "slice_scatter": (("self", "src", "dim", "start", "end", "step"),),
 }
 
 

@@ -60,15 +60,15 @@ def scalar_argument(call: aten.AtenCall[Value], name: str, facts: Facts, default
     return value.decode() if isinstance(value, bytes) else value
 
 
-def dim_argument(call: aten.AtenCall[Value], rank: int, facts: Facts) -> int:
-    """The ``dim`` of a call as an axis from 0.
+def dim_argument(call: aten.AtenCall[Value], rank: int, facts: Facts, name: str = "dim") -> int:
+    """The ``dim`` of a call, or another parameter like it, as an axis from 0.
 
     Raises AtenFormError when it is missing, not constant or out of range.
     """
-    dim = scalar_argument(call, "dim", facts)
+    dim = scalar_argument(call, name, facts)
     limit = max(rank, 1)
     if dim is None or not -limit <= int(dim) < limit:
-        raise aten.AtenFormError(f"dim {dim} of aten::{call.operator} does not fit a tensor of rank {rank}")
+        raise aten.AtenFormError(f"{name} {dim} of aten::{call.operator} does not fit a tensor of rank {rank}")
     return int(dim) % limit
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -30,10 +31,12 @@ Examples:
   graphfix model.onnx model.onnx --opset 11     in place, for an old engine
   graphfix model.onnx fixed.onnx --input-shape image:1,3,224,224
   graphfix model.onnx fixed.onnx --inputs real.npz --report report.json
+  graphfix export model.pt2 model.onnx          export from PyTorch, without loss
   graphfix verify model.onnx other.onnx         compare any two models
   graphfix scan src/                            find index writes in Python source
   graphfix passes                               list the passes
   graphfix explain aten-index-put               what a pass does, and why
+  graphfix explain model.onnx                   what made an exported model
 
 \b
 Exit codes:
@@ -198,7 +201,7 @@ def fix_command(**options: Any) -> int:
     """Replace index writes that engines refuse in the ONNX model IN (ATen nodes of PyTorch exports and the like) by
     standard operators, confirm that the result gives the same answers, and write it to OUT.
 
-    OUT may be IN: it is replaced whole or not at all. A model called passes, explain, scan or verify is
+    OUT may be IN: it is replaced whole or not at all. A model called passes, explain, export, scan or verify is
     ./passes and so on.
     """
     if options["quiet"] and options["verbose"]:
@@ -221,9 +224,10 @@ def passes_command() -> int:
 
 
 @click.command("explain", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("code", metavar="CODE")
+@click.argument("code", metavar="CODE|FILE.onnx")
 def explain_command(code: str) -> int:
-    """Explain a pass, by code or name, a verification code (GF9xx), or a form of write that a scan found (GS101)."""
+    """Explain a pass, by code or name, a verification code (GF9xx), or a form of write that a scan found (GS101); or
+    print what made an exported FILE.onnx."""
     from graphfix.explain import explain
 
     _console().text(explain(code))
@@ -231,7 +235,13 @@ def explain_command(code: str) -> int:
 
 
 COMMANDS = {"passes": passes_command, "explain": explain_command}
-WORDS = (*COMMANDS, "verify")
+# Commands of modules that import this one.
+LATE = {
+    "verify": ("graphfix.cli_verify", "verify_command"),
+    "scan": ("graphfix.cli_scan", "scan_command"),
+    "export": ("graphfix.cli_export", "export_command"),
+}
+WORDS = (*COMMANDS, *LATE)
 
 
 def main() -> None:
@@ -251,14 +261,10 @@ def run(arguments: Sequence[str]) -> int:
     arguments = list(arguments)
     command: click.Command = fix_command
     name = "graphfix"
-    if arguments and arguments[0] == "verify":
-        from graphfix.cli_verify import verify_command
-
-        command, name, arguments = verify_command, "graphfix verify", arguments[1:]
-    elif arguments and arguments[0] == "scan":
-        from graphfix.cli_scan import scan_command
-
-        command, name, arguments = scan_command, "graphfix scan", arguments[1:]
+    if arguments and arguments[0] in LATE:
+        module, attribute = LATE[arguments[0]]
+        command, name = getattr(importlib.import_module(module), attribute), f"graphfix {arguments[0]}"
+        arguments = arguments[1:]
     elif arguments and arguments[0] in COMMANDS:
         command, name = COMMANDS[arguments[0]], f"graphfix {arguments[0]}"
         arguments = arguments[1:]

@@ -40,6 +40,10 @@ class UnsupportedError(GraphfixError):
     """The model holds something that graphfix has to replace and cannot: it says which node and why."""
 
 
+class ExportError(GraphfixError):
+    """PyTorch cannot export the module: it says which line of the source is in the way, and what to write instead."""
+
+
 class NotConfirmedError(GraphfixError):
     """The fixed model could not be shown to agree with the input model. Nothing is written.
 

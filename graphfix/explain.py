@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +13,8 @@ from graphfix.errors import UsageError
 from graphfix.scanning.codes import CODES
 from graphfix.scanning.explain import explain_form
 from graphfix.user_inputs import suggest
+
+EXPORT_PREFIX = "graphfix."  # of the entries that an export writes into metadata_props
 
 VERIFICATION: dict[str, tuple[str, str]] = {
     "GF901": (
@@ -24,7 +28,9 @@ Standard operators ran in ONNX Runtime on the CPU, ATen nodes in kernels written
 Outputs agreed in shape, dtype and every value; NaN counts as equal to NaN, and -0.0 to 0.0. With ONNX Runtime's
 optimisations, which sum in another order, they agreed within the tolerance at least.
 
-"Equal to the input model" is not "equal to PyTorch": what the exporter got wrong before, it still is. Where a fault of
+"Equal to the input model" is not "equal to PyTorch": what the exporter got wrong before, it still is. Only a model that
+`graphfix export` made is compared with PyTorch itself, the module on the same input sets, and then the summary says so.
+Where a fault of
 the exporter was repaired (GF301 to GF305), the comparison is with "the input model as repaired": the input with the
 repairs and nothing else.""",
     ),
@@ -86,10 +92,13 @@ where the types are known. --custom-ops takes the library that has the operators
 
 
 def explain(text: str) -> str:
-    """The documentation of a pass (by code or name), of a verification code, or of a form of write (GS101).
+    """The documentation of a pass (by code or name), of a verification code, or of a form of write (GS101); or what
+    made a model file.
 
-    Raises UsageError with suggestions when there is no such code.
+    Raises UsageError with suggestions when there is no such code, InputError for a file that is no model.
     """
+    if text.endswith(".onnx") or os.path.isfile(text):
+        return _made_by(text)
     passes = load_passes()
     known = find_pass(text, passes)
     if known is not None:
@@ -104,6 +113,30 @@ def explain(text: str) -> str:
     words += [word for code, (name, _) in VERIFICATION.items() for word in (code, name)]
     words += [word for code in CODES.values() for word in (code.code, code.name)]
     raise UsageError(f"there is no pass or code {text!r}; {suggest(text, words)} (`graphfix passes` lists the passes)")
+
+
+def _made_by(path: str) -> str:
+    """What `graphfix.export` wrote into a model's metadata, one line each."""
+    from graphfix import model_io
+
+    model = model_io.load(path).model
+    entries = {p.key.removeprefix(EXPORT_PREFIX): p.value for p in model.metadata_props if _is_export_entry(p.key)}
+    if not entries:
+        return f"{path}: not made by graphfix export, there is no entry {EXPORT_PREFIX}* in its metadata_props"
+    width = max(map(len, entries))
+    lines = []
+    for key in sorted(entries):
+        try:
+            rows = json.loads(entries[key]) if key in ("rewrites", "left") else [entries[key]]
+        except ValueError:
+            rows = [entries[key]]
+        texts = [" ".join(map(str, row)) if isinstance(row, list) else str(row) for row in rows]
+        lines += [f"{key if number == 0 else '':{width}}  {text}" for number, text in enumerate(texts)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _is_export_entry(key: str) -> bool:
+    return key.startswith(EXPORT_PREFIX)
 
 
 def pass_table(passes: Iterable[type[Any]]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import onnx
 
@@ -21,10 +21,13 @@ from graphfix.lowering.base import Context
 from graphfix.pass_base import Fault, Pass, Refusal, Repair, Rewrite, Safety, Site
 from graphfix.protobuf import all_nodes
 from graphfix.report import Left, Replacement, Report, Verification
+from graphfix.sources import written_at
 from graphfix.verification.excerpt import Excerpt, Inseparable, excerpt
 
 if TYPE_CHECKING:
     from numpy import ndarray
+
+    from graphfix.verification import Progress, VerifyOptions
 
 MOST_ROUNDS = 20
 MOST_NOTES = 12
@@ -41,9 +44,20 @@ class Event:
     total: int = 0
 
 
+class Confirm(Protocol):
+    """A check of the whole model against something else than the input model, which ``against`` names."""
+
+    against: str
+
+    def __call__(
+        self, candidate: onnx.ModelProto, options: VerifyOptions, progress: Progress | None = None
+    ) -> Verification: ...
+
+
 @dataclass(frozen=True)
 class Options:
-    """What `graphfix.fix` was asked for; see there."""
+    """What `graphfix.fix` was asked for; see there. ``confirm`` takes the place of the comparison with the input model,
+    and then all else is done even when nothing was replaced."""
 
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
@@ -61,6 +75,7 @@ class Options:
     seed: int = 0
     custom_ops: tuple[str, ...] = ()
     memory_limit: int | None = None
+    confirm: Confirm | None = None
 
 
 def run(
@@ -125,7 +140,7 @@ class _Run:
             opset.convert(self.model, self.options.opset)
             report.opset_reason = "requested"
         report.opset_after = opset.opset_version(self.model)
-        if not report.changed:
+        if not report.changed and self.options.confirm is None:
             self.model = original
             report.notes.append("nothing to replace: the output is the input, unchanged")
             report.left = self.left()
@@ -152,6 +167,8 @@ class _Run:
     @property
     def against(self) -> str:
         """What the fixed model is compared with."""
+        if self.options.confirm is not None:
+            return self.options.confirm.against
         return "the input model" if self.reference is self.loaded.model else "the input model as repaired"
 
     def run_repairs(self) -> None:
@@ -331,7 +348,9 @@ class _Run:
                 reason = "graphfix has no pass for this operator"
             else:
                 reason = left.reason
-            remaining.append(f"{operator} node {_where(node, path)}: {reason}")
+            line = written_at(node)
+            source = f", written at {line}" if line else ""
+            remaining.append(f"{operator} node {_where(node, path)}{source}: {reason}")
         if remaining:
             more = f" (and {len(remaining) - 1} more)" if len(remaining) > 1 else ""
             raise UnsupportedError(f"cannot replace {remaining[0]}{more}; nothing was written")
@@ -460,6 +479,8 @@ class _Run:
         def count(done: int, total: int) -> None:
             self.tell(Event("verify", f"comparing with {self.against}", done, total))
 
+        if self.options.confirm is not None:
+            return self.options.confirm(candidate, options, count)
         return check_model(
             self.reference, candidate, base_dir=self.loaded.base_dir, options=options, locate=locate, progress=count
         )
@@ -484,7 +505,7 @@ def refuse_lossy(model: onnx.ModelProto) -> None:
         return
     path, node = lossy[0]
     operator = aten.operator_name(node.op_type, attributes_of(node))
-    line = source_line(node.doc_string)
+    line = written_at(node)
     source = f", written at {line}" if line else ""
     more = f" ({len(lossy)} such nodes)" if len(lossy) > 1 else ""
     raise LossyExportError(
@@ -492,13 +513,6 @@ def refuse_lossy(model: onnx.ModelProto) -> None:
         "nothing can bring them back; export again without ONNX_ATEN_FALLBACK (opset 11 or newer, "
         "operator_export_type=ONNX), or with torch.onnx.export(..., dynamo=True)"
     )
-
-
-def source_line(doc_string: str) -> str:
-    """The innermost source line of a PyTorch stack trace that is not PyTorch's own ("model.py(12): forward")."""
-    lines = [line.strip() for line in doc_string.splitlines() if ".py" in line and "(" in line]
-    own = [line for line in lines if "site-packages/torch" not in line and "dist-packages/torch" not in line]
-    return (own or lines or [""])[0][:200]
 
 
 def _where(node: onnx.NodeProto, path: str) -> str:
@@ -520,7 +534,8 @@ def _operator_of(node: onnx.NodeProto) -> str:
         attributes = attributes_of(node)
         overload = attributes.get("overload_name", b"")
         text = overload.decode() if isinstance(overload, bytes) else str(overload)
-        return f"aten::{aten.operator_name(node.op_type, attributes)}" + (f".{text}" if text else "")
+        name = aten.operator_name(node.op_type, attributes)
+        return (name if "::" in name else f"aten::{name}") + (f".{text}" if text else "")
     return node.op_type
 
 

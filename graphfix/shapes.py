@@ -46,6 +46,9 @@ LIKE_SELF = frozenset(
         "scatter",
         "scatter_add",
         "scatter_reduce",
+        "select_scatter",
+        "slice_scatter",
+        "diagonal_scatter",
     ]
 )
 

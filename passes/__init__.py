@@ -2,6 +2,7 @@
 
 from graphfix.pass_base import Pass
 from graphfix.passes.aten_arange import AtenArange
+from graphfix.passes.aten_diagonal_scatter import AtenDiagonalScatter
 from graphfix.passes.aten_gather import AtenGather
 from graphfix.passes.aten_index import AtenIndex
 from graphfix.passes.aten_index_add import AtenIndexAdd
@@ -13,6 +14,8 @@ from graphfix.passes.aten_masked_scatter import AtenMaskedScatter
 from graphfix.passes.aten_scatter import AtenScatter
 from graphfix.passes.aten_scatter_add import AtenScatterAdd
 from graphfix.passes.aten_scatter_reduce import AtenScatterReduce
+from graphfix.passes.aten_select_scatter import AtenSelectScatter
+from graphfix.passes.aten_slice_scatter import AtenSliceScatter
 from graphfix.passes.dynamic_slice import DynamicSlice
 from graphfix.passes.non_zero import NonZero
 from graphfix.passes.repair_lost_accumulate import RepairLostAccumulate
@@ -41,6 +44,9 @@ PASSES: tuple[type[Pass], ...] = (
     AtenScatter,
     AtenScatterAdd,
     AtenScatterReduce,
+    AtenSliceScatter,
+    AtenSelectScatter,
+    AtenDiagonalScatter,
     ScatterND,
     ScatterElements,
     SpanChain,

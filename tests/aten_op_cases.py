@@ -205,6 +205,24 @@ def _index(self: np.ndarray, indices: list[np.ndarray | None]) -> np.ndarray:
     return self[tuple(slice(None) if i is None else i for i in indices)]
 
 
+def _view(self: np.ndarray, src: np.ndarray, place: tuple[Any, ...]) -> np.ndarray:
+    out = self.copy()
+    out[place] = src
+    return out
+
+
+def _bound(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _diagonal(self: np.ndarray, src: np.ndarray, offset: int, dim1: int, dim2: int) -> np.ndarray:
+    out = self.copy()
+    rows = np.moveaxis(out, (dim1, dim2), (-2, -1))
+    for k in range(src.shape[-1]):
+        rows[..., k + max(-offset, 0), k + max(offset, 0)] = src[..., k]
+    return out
+
+
 def _arange(end: Any, start: Any = 0, step: Any = 1, dtype: int | None = None, **_: Any) -> np.ndarray:
     start, end, step = (np.asarray(v)[()] for v in (start, end, step))
     integral = all(np.asarray(v).dtype.kind == "i" for v in (start, end, step))
@@ -225,6 +243,11 @@ NUMPY: dict[str, Callable[..., np.ndarray]] = {
     "masked_scatter": _masked_scatter,
     "scatter": lambda self, dim, index, src, reduce="": _scatter(self, dim, index, src, reduce, True),
     "scatter_add": lambda self, dim, index, src: _scatter(self, dim, index, src, "add", True),
+    "slice_scatter": lambda self, src, dim, start, end, step: _view(
+        self, src, (*[slice(None)] * (dim % self.ndim), slice(_bound(start), _bound(end), step))
+    ),
+    "select_scatter": lambda self, src, dim, index: _view(self, src, (*[slice(None)] * (dim % self.ndim), int(index))),
+    "diagonal_scatter": lambda self, src, offset, dim1, dim2: _diagonal(self, src, offset, dim1, dim2),
     "scatter_reduce": lambda self, dim, index, src, reduce, include_self=True: _scatter(
         self, dim, index, src, reduce, include_self
     ),
@@ -256,6 +279,11 @@ TORCH: dict[str, Callable[..., Any]] = {
     "masked_scatter": lambda torch, self, mask, source: self.masked_scatter(mask.bool(), source),
     "scatter": _torch_scatter,
     "scatter_add": lambda torch, self, dim, index, src: self.scatter_add(dim, index.long(), src),
+    "slice_scatter": lambda torch, self, src, dim, start, end, step: self.slice_scatter(
+        src, dim, _bound(start), _bound(end), step
+    ),
+    "select_scatter": lambda torch, self, src, dim, index: self.select_scatter(src, dim, int(index)),
+    "diagonal_scatter": lambda torch, self, src, offset, dim1, dim2: self.diagonal_scatter(src, offset, dim1, dim2),
     "scatter_reduce": lambda torch, self, dim, index, src, reduce, include_self=True: self.scatter_reduce(
         dim, index.long(), src, reduce, include_self=include_self
     ),
@@ -429,6 +457,46 @@ def mask_cases(draw: st.DrawFn) -> Case:
 
 
 @st.composite
+def view_cases(draw: st.DrawFn) -> Case:
+    """slice_scatter, select_scatter and diagonal_scatter: bounds and positions are numbers, or known at run time."""
+    operator = draw(st.sampled_from(["slice_scatter", "slice_scatter", "select_scatter", "diagonal_scatter"]))
+    dtype = draw(st.sampled_from(DTYPES))
+    shape = random_shape(draw, 2 if operator == "diagonal_scatter" else 1)
+    data = random_array(draw, dtype, shape)
+    dim = random_dim(draw, len(shape))
+    size = shape[dim]
+
+    def number(low: int, high: int) -> Any:
+        value = draw(st.integers(low, high))
+        return np.array(value) if draw(st.booleans()) else value
+
+    if operator == "diagonal_scatter":
+        other = draw(st.sampled_from([d for d in range(len(shape)) if d != dim % len(shape)]))
+        offset = draw(st.integers(-size, shape[other]))
+        source = np.diagonal(data, offset, dim, other).shape
+        arguments = {
+            "self": data,
+            "src": random_array(draw, dtype, source),
+            "offset": offset,
+            "dim1": dim,
+            "dim2": other,
+        }
+        return case(draw, operator, arguments)
+    if operator == "select_scatter" and size:
+        index = number(-size, size - 1)
+        source = np.take(data, 0, dim).shape
+        return case(
+            draw, operator, {"self": data, "src": random_array(draw, dtype, source), "dim": dim, "index": index}
+        )
+    bounds = [None if draw(st.integers(0, 3)) == 0 else number(-6, 6) for _ in range(2)]
+    bounds[1] = 2**63 - 1 if draw(st.integers(0, 3)) == 0 else bounds[1]
+    step = draw(st.sampled_from([1, 1, 2, 3]))
+    place = (*[slice(None)] * (dim % len(shape)), slice(_bound(bounds[0]), _bound(bounds[1]), step))
+    arguments = {"self": data, "src": random_array(draw, dtype, data[place].shape), "dim": dim}
+    return case(draw, "slice_scatter", {**arguments, "start": bounds[0], "end": bounds[1], "step": step})
+
+
+@st.composite
 def element_cases(draw: st.DrawFn) -> Case:
     """gather, scatter, scatter_add and scatter_reduce: one index an element."""
     operator = draw(st.sampled_from(["gather", "scatter", "scatter_add", "scatter_reduce"]))
@@ -526,6 +594,7 @@ ALL = {
     "rows": row_cases(),
     "masks": mask_cases(),
     "elements": element_cases(),
+    "views": view_cases(),
     "slices": slice_cases(),
 }
 

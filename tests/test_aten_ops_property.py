@@ -71,6 +71,8 @@ CALLS = {
     "gather": ("x, e", "dim = 0", lambda x, v: np.take_along_axis(x, ELEMENTS, 0)),
     "scatter": ("x, e, v", "dim = 0", lambda x, v: _element_wise(x, v, lambda old, new: new)),
     "scatter_add": ("x, e, v", "dim = 0", lambda x, v: _element_wise(x, v, lambda old, new: old + new)),
+    "slice_scatter": ("x, v", "dim = 0, start = 1, end = 3, step = 1", lambda x, v: _with(x, slice(1, 3), v)),
+    "slice_scatter, steps": ("x, v", "dim = 0, start = 0, end = 9, step = 2", lambda x, v: _with(x, slice(0, 9, 2), v)),
     "scatter_reduce": ("x, e, v", 'dim = 0, reduce = "amax"', lambda x, v: _element_wise(x, v, max)),
 }
 

@@ -260,6 +260,7 @@ def test_options_arrive(engine: FakeEngine, models: Path, capfd) -> None:
         "seed": 7,
         "custom_ops": (),
         "memory_limit": 2 << 30,
+        "confirm": None,
     }
     assert [{name: array.shape for name, array in arrays.items()} for arrays in sets] == [
         {"x": (2, 6, 8), "padding": (2, 6)},

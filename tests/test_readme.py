@@ -83,10 +83,9 @@ def test_before_and_after(models: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [block for block in blocks("python") if "import graphfix" in block])
-def test_python(block: str, models: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_python(models: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(models.parent)
-    exec(block, {})
+    exec(blocks("python")[0], {})
     assert capsys.readouterr().out.splitlines() == [
         "True confirmed",
         *(
@@ -95,6 +94,17 @@ def test_python(block: str, models: Path, monkeypatch: pytest.MonkeyPatch, capsy
         ),
     ]
     assert Path("fixed.onnx").exists()
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_python_with_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    block = next(block for block in blocks("python") if "import graphfix, torch" in block)
+    exec(block, {})
+    assert capsys.readouterr().out == "PyTorch\n"
+    nodes = {n.op_type for n in onnx.load("padding.onnx").graph.node}
+    assert nodes == {"Unsqueeze", "Where"}
 
 
 def test_the_table_of_passes_is_complete() -> None:

@@ -310,6 +310,43 @@ def _broadcast_mask(call: AtenCall[Any]) -> tuple[Array, Array]:
     return data, mask.astype(bool)
 
 
+# --- writes into views
+
+
+def slice_scatter(call: AtenCall[Any]) -> Array:
+    """``self`` with ``src`` in ``start:end:step`` along ``dim``."""
+    out = np.array(call.arguments["self"], order="C")
+    start, end, step = (_number(call, name, None) for name in ("start", "end", "step"))
+    return _write_view(out, call, (*[slice(None)] * _dim(call, out.ndim), slice(start, end, step)))
+
+
+def select_scatter(call: AtenCall[Any]) -> Array:
+    """``self`` with ``src`` at position ``index`` along ``dim``, an axis that ``src`` lacks."""
+    out = np.array(call.arguments["self"], order="C")
+    axis = _dim(call, out.ndim)
+    index = int(_in_range(np.asarray(_number(call, "index")), out.shape[axis], axis, "index"))
+    return _write_view(out, call, (*[slice(None)] * axis, index, ...))
+
+
+def diagonal_scatter(call: AtenCall[Any]) -> Array:
+    """``self`` with ``src`` on a diagonal of the axes ``dim1`` and ``dim2``, which is the last axis of ``src``."""
+    out = np.array(call.arguments["self"], order="C")
+    first, second = (_dim(call, out.ndim, name) for name in ("dim1", "dim2"))
+    offset = int(_number(call, "offset"))
+    above, left = max(-offset, 0), max(offset, 0)
+    along = np.arange(max(0, min(out.shape[first] - above, out.shape[second] - left)))
+    _write_view(np.moveaxis(out, (first, second), (-2, -1)), call, (..., along + above, along + left))
+    return out
+
+
+def _write_view(out: Array, call: AtenCall[Any], place: tuple[Any, ...]) -> Array:
+    source, shape = call.arguments["src"], out[place].shape
+    if source.shape != shape:
+        raise ReferenceRefusal(f"src has shape {list(source.shape)}, not {list(shape)}", argument="src")
+    out[place] = _cast(source, out.dtype)
+    return out
+
+
 # --- one index an element
 
 
@@ -482,10 +519,10 @@ def _text(call: AtenCall[Any], name: str, default: str) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _dim(call: AtenCall[Any], rank: int) -> int:
-    dim, rank = int(_number(call, "dim")), max(rank, 1)
+def _dim(call: AtenCall[Any], rank: int, name: str = "dim") -> int:
+    dim, rank = int(_number(call, name)), max(rank, 1)
     if not -rank <= dim < rank:
-        raise ReferenceRefusal(f"dim {dim} is out of range for rank {rank}")
+        raise ReferenceRefusal(f"{name} {dim} is out of range for rank {rank}")
     return dim % rank
 
 
@@ -501,6 +538,7 @@ def _scalar_type(code: int) -> np.dtype[Any]:
 
 KERNELS: dict[str, Kernel] = {
     "arange": arange,
+    "diagonal_scatter": diagonal_scatter,
     "gather": gather,
     "index": index,
     "index_add": index_add,
@@ -512,6 +550,8 @@ KERNELS: dict[str, Kernel] = {
     "scatter": scatter,
     "scatter_add": scatter_add,
     "scatter_reduce": scatter_reduce,
+    "select_scatter": select_scatter,
+    "slice_scatter": slice_scatter,
 }
 
 

@@ -78,12 +78,13 @@ class InputSearch:
     survive it, and, unless ``special`` is off, one with NaN, infinities and -0.0 in the float inputs; both where the
     model takes them. ``refusals`` counts the others that were refused.
 
-    ``input_shapes`` fix the shapes of some inputs, ``sizes`` some dynamic dims, ``ranges`` the lowest and the highest
-    value of some inputs, ``values`` all values of some. Generated inputs are held in ``memory``, which refuses sizes
-    before anything is made. Afterwards ``refused`` maps a description of every size that no set could be found for to
-    the reason, ``symbols`` are the dynamic dims, ``short_of_memory`` says that the first size took too much memory, and
-    ``fewer`` that for this reason there are fewer sets. Raises ReferenceRefusal when the model
-    does not load, or holds an operator that does not run with its dtypes.
+    ``input_shapes`` fix the shapes of some inputs, ``sizes`` some dynamic dims, ``ranges`` the lowest and the
+    highest value of some inputs, ``values`` all values of some. Without ``ties`` floats are unlikely to be equal.
+    Generated inputs are held in ``memory``, which refuses sizes before anything is made. Afterwards ``refused``
+    maps a description of every size that no set could be found for to the reason, ``symbols`` are the dynamic dims,
+    ``short_of_memory`` says that the first size took too much memory, and ``fewer`` that for this reason there are
+    fewer sets. Raises ReferenceRefusal when the model does not load, or holds an operator that does not run with
+    its dtypes.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class InputSearch:
         special: bool = True,
         empty: bool = True,
         memory: Memory | None = None,
+        ties: bool = True,
     ) -> None:
         self.refused: dict[str, str] = {}
         self.short_of_memory = False
@@ -109,6 +111,7 @@ class InputSearch:
         self._count = count
         self._wants_special = special
         self._wants_empty = empty and takes_empty(model)
+        self._ties = ties
         self._fixed = dict(values or {})
         self._given = {**(input_shapes or {}), **{n: np.shape(v) for n, v in self._fixed.items()}}
         self._ranges = dict(ranges or {})
@@ -418,7 +421,7 @@ class InputSearch:
 
     def _floats(self, dtype: np.dtype[Any], shape: tuple[int, ...], flavour: int, domain: _Domain) -> Array:
         if domain.limits is None:
-            return floats(self._rng, shape, flavour, dtype)
+            return floats(self._rng, shape, flavour if self._ties else 0, dtype)
         if domain.real:
             values = within(self._rng, shape, flavour, dtype, *domain.limits)
             return np.sort(values, axis=-1) if domain.ordered and shape else values

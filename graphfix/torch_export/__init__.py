@@ -1,0 +1,1 @@
+"""Lossless export from PyTorch: the extra ``graphfix[torch]``. Nothing outside this package imports torch."""

@@ -1,0 +1,210 @@
+"""From a subject to a lossless ONNX model, by torch.export: what PyTorch writes by index stays an ATen node."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+import torch
+from torch.export.graph_signature import ConstantArgument, OutputKind
+
+from graphfix.errors import ExportError
+from graphfix.torch_export import diagnosis
+from graphfix.torch_export.dim_names import named_dims, rename_dims
+from graphfix.torch_export.limits import Limits, limits
+from graphfix.torch_export.prepare import is_number, prepared
+from graphfix.torch_export.subject import Subject, quiet
+
+OPSET = 18  # that of torch.onnx's translations; the model is converted afterwards
+_MOST_TRIES = 40  # operators without a translation, each found by a run of the exporter
+_UNTRANSLATED = re.compile(r"No ONNX function found for <OpOverload\(op='([\w:.]+)', overload='(\w+)'\)>")
+_FAILED = re.compile(r"target ?= ?torch\.ops\.([\w.]+)")
+
+
+@dataclass
+class Captured:
+    """A lossless model. ``inputs`` are its inputs by the positions of the flat arguments, ``outputs`` its outputs by
+    those of the flat results; ``program`` is what was translated, its nodes named as the tensors of the model."""
+
+    model: onnx.ModelProto
+    inputs: dict[int, str]
+    outputs: dict[int, str]
+    program: torch.export.ExportedProgram
+    route: str
+    limits: Limits = field(default_factory=Limits)
+    notes: list[str] = field(default_factory=list)
+
+
+def capture(
+    subject: Subject,
+    *,
+    dynamic_shapes: Any = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+) -> Captured:
+    """Export by torch.export and torch.onnx.
+
+    Raises ExportError, with the user's source line, when PyTorch cannot.
+    """
+    with _silence():
+        program, how = (subject.program, "given") if subject.program is not None else _export(subject, dynamic_shapes)
+        given, program = program, prepared(program)
+        dynamic = _dynamic_dims(program)
+        translated = _translate(program, input_names, output_names)
+        fixed = sorted(dynamic - _dynamic_dims(translated.exported_program))
+        if fixed:
+            raise ExportError(
+                f"PyTorch fixes dim {fixed[0][1]} of {fixed[0][0]}, which was to be dynamic, when it makes the writes "
+                f"of {subject.name} functional; write into x[:, k] in the place of views from unbind, split or chunk"
+            )
+    model = onnx.ModelProto()
+    model.CopyFrom(translated.model_proto)
+    route = f"torch.export ({how}), PyTorch {torch.__version__}"
+    found = Captured(model, {}, {}, translated.exported_program, route)
+    _match(found, given)
+    if dynamic_shapes is not None:
+        dims = named_dims(subject, dynamic_shapes)
+        rename_dims(model, {name: dims.get(number, {}) for number, name in found.inputs.items()})
+    return found
+
+
+def _export(subject: Subject, dynamic_shapes: Any) -> tuple[torch.export.ExportedProgram, str]:
+    """The exported program, and how it was made."""
+    shapes = _with_hints(dynamic_shapes)
+    first: Exception | None = None
+    for strict in (False, True):
+        try:
+            with quiet():
+                program = torch.export.export(
+                    subject.module, subject.args, subject.kwargs or None, dynamic_shapes=shapes, strict=strict
+                )
+            return program, "strict" if strict else "non-strict"
+        except Exception as error:
+            first = first or error
+    assert first is not None
+    raise diagnosis.export_error(first, subject.name) from first
+
+
+def _translate(
+    program: torch.export.ExportedProgram,
+    input_names: Sequence[str] | None,
+    output_names: Sequence[str] | None,
+) -> Any:
+    """torch.onnx's program. An operator that it cannot translate is kept as an ATen node."""
+    from graphfix.torch_export.nodes import any_translation, write_translations
+
+    table = write_translations()
+    names: dict[str, Any] = {"input_names": input_names, "output_names": output_names}
+    for _ in range(_MOST_TRIES):
+        try:
+            with quiet():
+                return torch.onnx.export(
+                    program,
+                    (),
+                    dynamo=True,
+                    custom_translation_table=table,
+                    opset_version=OPSET,
+                    optimize=True,
+                    verbose=False,
+                    external_data=False,
+                    **names,
+                )
+        except Exception as error:
+            overload = _untranslated(error)
+            if overload is None or overload in table:
+                raise diagnosis.translation_error(error, program, overload) from error
+            table[overload] = any_translation(overload)
+    raise ExportError(f"more than {_MOST_TRIES} operators have no translation to ONNX; export a part of the model")
+
+
+def _untranslated(error: BaseException) -> Any:
+    """The operator that an error of torch.onnx is about, None for another error."""
+    cause: BaseException | None = error
+    overload = None
+    while cause is not None:
+        found = _UNTRANSLATED.search(str(cause))
+        if found is not None:
+            overload = _resolve(f"{found[1]}.{found[2]}")
+        elif overload is None:
+            failed = _FAILED.search(str(cause))
+            overload = _resolve(failed[1]) if failed is not None else None
+        cause = cause.__cause__
+    return overload
+
+
+def _resolve(name: str) -> Any:
+    """``aten.index_put.default`` as the operator itself."""
+    found: Any = torch.ops
+    for part in re.split(r"[.:]+", name):
+        found = getattr(found, part, None)
+        if found is None:
+            return None
+    return found if isinstance(found, torch._ops.OpOverload) else None
+
+
+def _dynamic_dims(program: torch.export.ExportedProgram) -> set[tuple[str, int]]:
+    """The dynamic dims of the user's inputs: names and axes."""
+    users = set(map(str, program.graph_signature.user_inputs))
+    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder" and n.name in users}
+    tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+    # A dim that was fixed later on keeps its type, but not its name.
+    return {(name, k) for name, t in tensors.items() for k, d in enumerate(t.shape) if not str(d).isdecimal()}
+
+
+def _match(found: Captured, program: torch.export.ExportedProgram) -> None:
+    """Fill in which argument each input is and which result each output."""
+    signature = program.graph_signature
+    users = [s for s in signature.input_specs if s.kind.name == "USER_INPUT"]
+    tensors = [n for n, spec in enumerate(users) if not isinstance(spec.arg, ConstantArgument)]
+    names = [i.name for i in found.model.graph.input]
+    if len(tensors) != len(names):
+        raise ExportError(f"PyTorch's exporter made {len(names)} inputs of {len(tensors)} arguments")
+    found.inputs = dict(zip(tensors, names, strict=True))
+    found.limits = limits(program, {users[n].arg.name: name for n, name in found.inputs.items()})
+    found.notes += found.limits.notes()
+    results = [s for s in signature.output_specs if s.kind == OutputKind.USER_OUTPUT]
+    kept = [n for n, spec in enumerate(results) if not isinstance(spec.arg, ConstantArgument)]
+    outputs = [o.name for o in found.model.graph.output]
+    if len(kept) != len(outputs):
+        raise ExportError(f"PyTorch's exporter made {len(outputs)} outputs of {len(kept)} results")
+    found.outputs = dict(zip(kept, outputs, strict=True))
+    constants = [str(n) for n, spec in enumerate(results) if is_number(spec.arg)]
+    if constants:
+        found.notes.append(f"results that do not depend on the inputs are no outputs: number {', '.join(constants)}")
+    final = found.program.graph_signature
+    mutated = sorted({*signature.buffers_to_mutate.values(), *final.buffers_to_mutate.values()})
+    if mutated:
+        found.notes.append(f"the module writes into its buffer {mutated[0]}: the model starts anew in every run")
+
+
+def _with_hints(shapes: Any) -> Any:
+    """Dynamic shapes as torch.export takes them: names stand for dims that may have any size the module takes."""
+    return _mapped(shapes, lambda d: torch.export.Dim.DYNAMIC if isinstance(d, str) else d)
+
+
+def _mapped(shapes: Any, change: Any) -> Any:
+    if isinstance(shapes, Mapping):
+        return {key: _mapped(value, change) for key, value in shapes.items()}
+    if isinstance(shapes, (tuple, list)):
+        return type(shapes)(_mapped(value, change) for value in shapes)
+    return change(shapes)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """PyTorch's exporters warn, log and print about their own workings: nothing that the user could act on."""
+    level = logging.root.manager.disable
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.disable(level)

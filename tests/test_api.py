@@ -151,7 +151,7 @@ def test_broken_third_party_passes(monkeypatch: pytest.MonkeyPatch, values: list
 
 @pytest.mark.parametrize("given", [None, 123, onnx.GraphProto(), ""])
 def test_what_is_no_model_is_bad_usage(given) -> None:
-    with pytest.raises(UsageError, match="is of the type|is empty") as caught:
+    with pytest.raises(UsageError, match=r"is of the type|is empty") as caught:
         graphfix.fix(given)
     assert "\n" not in str(caught.value)
 

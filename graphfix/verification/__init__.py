@@ -58,7 +58,8 @@ def check_model(
 
     The status is "confirmed" when at least one set ran and all sets agree ("in part" when no output of the models could
     be compared, only what goes into nodes that cannot be run), else "failed", with the reason in ``detail``. With
-    ``locate`` a failure is traced to the first tensor of both models that differs (``first_difference``). ``progress`` is called with the runs done and all runs.
+    ``locate`` a failure is traced to the first tensor of both models that differs (``first_difference``). ``progress``
+    is called with the runs done and all runs.
 
     Raises UsageError when ``options.input_shapes`` do not fit the model.
     """

@@ -24,8 +24,8 @@ class VerifyOptions:
     ``rtol``, ``atol``: instead of the defaults of graphfix.verification.tolerance. ``sets``: how many sets to generate.
     ``against``, ``subject``: what to call the reference and the other model. ``custom_ops``: paths of libraries of
     custom operators, for both. ``input_ranges``: the lowest and the highest value of generated inputs.
-    ``memory_limit``: how many bytes a run may take beyond what the process has; None for 4 GiB and four times
-    the weights, or most of what is free if that is less.
+    ``memory_limit``: how many bytes generated inputs, kept outputs and a run may take together; None for 4
+    GiB and four times the weights, or most of what is free if that is less.
     """
 
     inputs: list[dict[str, np.ndarray[Any, Any]]] | None = None
@@ -56,9 +56,10 @@ def check_model(
     named and not compared. The candidate runs in ONNX Runtime, without and with its optimisations; one that still
     holds ATen nodes runs as the reference does. Neither model is changed. External data is read from ``base_dir``.
 
-    The status is "confirmed" when at least one set ran and all sets agree, else "failed", with the reason in
-    ``detail``. With ``locate`` a failure is traced to the first tensor of both models that differs
-    (``first_difference``). ``progress`` is called with the runs done and all runs.
+    The status is "confirmed" when at least one set ran and all sets agree ("in part" when no output of the models could
+    be compared, only what goes into nodes that cannot be run), else "failed", with the reason in ``detail``. With
+    ``locate`` a failure is traced to the first tensor of both models that differs (``first_difference``). ``progress``
+    is called with the runs done and all runs.
 
     Raises UsageError when ``options.input_shapes`` do not fit the model.
     """

@@ -33,11 +33,13 @@ class Full:
 
 @dataclass(frozen=True)
 class Span:
-    """``start:stop:step`` of one axis by Python's slice rules; bounds are ints, tensors of one element, or None."""
+    """``start:stop`` of one axis by Python's slice rules; bounds are ints, tensors of one element, or None.
+
+    A slice with a step is Points.
+    """
 
     start: Bound
     stop: Bound
-    step: int = 1
 
 
 @dataclass(frozen=True)

@@ -188,8 +188,8 @@ def _span_length(index: Full | Span, extent: Expr, axis: int) -> Expr:
     if isinstance(index, Full):
         return extent
     if extent.constant is not None and isinstance(index.start, int | None) and isinstance(index.stop, int | None):
-        return Expr.of(len(range(extent.constant)[index.start : index.stop : index.step]))
-    return Expr.dim(f"span[{axis}:{_bound(index.start)}:{_bound(index.stop)}:{index.step}]({extent})")
+        return Expr.of(len(range(extent.constant)[index.start : index.stop]))
+    return Expr.dim(f"span[{axis}:{_bound(index.start)}:{_bound(index.stop)}]({extent})")
 
 
 def _bound(bound: object) -> str:

@@ -37,7 +37,7 @@ def plan(
     for item in index:
         if isinstance(item, slice):
             bounds = [view[b] if isinstance(b, str) else b for b in (item.start, item.stop)]
-            forms.append(Full() if item == slice(None) else Span(*bounds, item.step or 1))
+            forms.append(Full() if item == slice(None) else Span(*bounds))
         else:
             forms.append(Mask(view[item]) if item[0] == "m" else Points(view[item]))
     write = IndexWrite(view["x"], tuple(forms), view[values], reduction, view["unused"])

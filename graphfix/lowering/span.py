@@ -92,7 +92,7 @@ def peel(selection: Selection, builder: Builder, inner) -> Value:
     assert isinstance(group.index, Span)
     (axis,) = group.axes
     data, span = selection.data, group.index
-    part = builder.slice(data, axis, span.start, span.stop, span.step, group.length)
+    part = builder.slice(data, axis, span.start, span.stop, length=group.length)
     whole = replace(group, index=Full())
     cut = replace(selection, data=part, groups=tuple(whole if g is group else g for g in selection.groups))
     written = peel(cut, builder, inner)

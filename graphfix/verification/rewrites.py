@@ -15,6 +15,7 @@ from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import ReferenceSession, uses_kernels
 from graphfix.symbolic import Expr
 from graphfix.verification import compare
+from graphfix.verification.empty import takes_empty
 from graphfix.verification.excerpt import OUTPUT, Excerpt, ExcerptInput
 from graphfix.verification.inputs import InputSearch, InputSet, describe
 
@@ -134,7 +135,8 @@ class _Check:
         return sum(int(np.prod(shape)) for shape in shapes.values())
 
     def assignments(self) -> Iterator[Sizes]:
-        """Sizes for the unknowns: all different, all alike, each in turn 1, all 1, each in turn 0.
+        """Sizes for the unknowns: all different, all alike, each in turn 1, all 1, each in turn 0 (where none of the
+        operators may end the process then).
 
         Those of fixed dims when nothing else ran: a dynamic dim may have to match one.
         """
@@ -150,7 +152,8 @@ class _Check:
             yield {**distinct, name: 1}
         if len(names) > 1:
             yield dict.fromkeys(names, 1)
-        for name in names[:4]:
+        survives = takes_empty(self.excerpt.before) and takes_empty(self.excerpt.after)
+        for name in names[:4] if survives else ():
             yield {**distinct, name: 0}
         for size in sorted(self.fixed_sizes()) if not self.result.sets else ():
             yield dict.fromkeys(names, size)

@@ -398,6 +398,7 @@ class _Interruption:
         self.requested = False
         self._raised_at = float("-inf")
         self._previous: dict[int, Any] = {}
+        self._unraisable = sys.unraisablehook
 
     def check(self) -> None:
         """Raise KeyboardInterrupt when there was an interruption."""
@@ -405,6 +406,7 @@ class _Interruption:
             raise KeyboardInterrupt
 
     def __enter__(self) -> None:
+        self._unraisable, sys.unraisablehook = sys.unraisablehook, self._lost
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
             # An ignored signal stays ignored: that is how nohup and background jobs of a shell start us.
@@ -418,6 +420,12 @@ class _Interruption:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        sys.unraisablehook = self._unraisable
+
+    def _lost(self, lost: Any) -> None:
+        """An exception where none can be raised (a callback of the import system, say). `check` raises ours again."""
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            self._unraisable(lost)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.requested = True

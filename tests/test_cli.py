@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -494,6 +495,26 @@ def test_an_interruption_that_a_library_swallows(engine: FakeEngine, models: Pat
     assert run(models / "mask_rows.onnx", models / "out.onnx") == 130
     assert error_line(capfd) == "graphfix: interrupted, nothing written"
     assert leftovers(models, before) == set()
+
+
+def test_an_interruption_where_none_can_be_raised(monkeypatch) -> None:
+    """In a weak reference's callback, as those of the import system: Python would print a traceback and go on."""
+
+    class Anything:
+        pass
+
+    printed: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", before := printed.append)
+    interruption = cli._Interruption()
+    with interruption:
+        anything = Anything()
+        watch = weakref.ref(anything, lambda _: os.kill(os.getpid(), signal.SIGINT))
+        del anything
+        assert watch() is None
+        with pytest.raises(KeyboardInterrupt):
+            interruption.check()
+    assert printed == []
+    assert sys.unraisablehook is before
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -138,6 +138,35 @@ def once(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
+def _together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Several options as one decorator, in the order of the help."""
+
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+# What the commands that write a model share.
+tolerance_options = _together(
+    click.option("--rtol", type=float, metavar="X", help="Relative tolerance of the check."),
+    click.option("--atol", type=float, metavar="X", help="Absolute tolerance of the check."),
+    click.option("--no-simplify", is_flag=True, help="Do not run onnxsim on the result."),
+)
+outcome_options = _together(
+    click.option(
+        "--budget", type=Bytes(), metavar="BYTES", help="Largest new intermediate that a rewrite may make, as in 256M."
+    ),
+    click.option("--keep-failed", metavar="FILE", help="Where to write a model that is not confirmed, for study."),
+    click.option("--report", metavar="FILE.json", help="Write what was done as JSON; also when it fails."),
+    click.option("--strict", is_flag=True, help="Exit with 3 for nodes that were kept on purpose, too."),
+    click.option("-q", "--quiet", is_flag=True, help="Print only errors."),
+    click.option("-v", "--verbose", is_flag=True, help="Print more: every node, the input sets, causes of errors."),
+)
+
+
 @click.command(
     "graphfix", epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
@@ -178,9 +207,7 @@ def once(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     help="Library of custom operators for ONNX Runtime, to check with. May be repeated.",
 )
 @click.option("--memory-limit", type=Bytes(), metavar="BYTES", help="Most memory that a run of the check may take.")
-@click.option("--rtol", type=float, metavar="X", help="Relative tolerance of the check.")
-@click.option("--atol", type=float, metavar="X", help="Absolute tolerance of the check.")
-@click.option("--no-simplify", is_flag=True, help="Do not run onnxsim on the result.")
+@tolerance_options
 @click.option(
     "--verify",
     type=click.Choice(["all", "rewrites", "model", "none"]),
@@ -188,14 +215,7 @@ def once(option: str, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     show_default=True,
     help="How to confirm the result: each rewrite alone, the whole model, both, or not at all.",
 )
-@click.option(
-    "--budget", type=Bytes(), metavar="BYTES", help="Largest new intermediate that a rewrite may make, as in 256M."
-)
-@click.option("--keep-failed", metavar="FILE", help="Where to write a model that is not confirmed, for study.")
-@click.option("--report", metavar="FILE.json", help="Write what was done as JSON; also when it fails.")
-@click.option("--strict", is_flag=True, help="Exit with 3 for nodes that were kept on purpose, too.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-@click.option("-v", "--verbose", is_flag=True, help="Print more: every node, the input sets, causes of errors.")
+@outcome_options
 @click.version_option(package_name="graphfix", prog_name="graphfix", message="%(prog)s %(version)s")
 def fix_command(**options: Any) -> int:
     """Replace index writes that engines refuse in the ONNX model IN (ATen nodes of PyTorch exports and the like) by

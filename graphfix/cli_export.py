@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphfix.cli import Bytes, NamedRange, _Run, once
+from graphfix.cli import NamedRange, Whole, _Run, once, outcome_options, tolerance_options
 from graphfix.errors import GraphfixError, InputError, UsageError
 
 if TYPE_CHECKING:
@@ -61,10 +61,8 @@ ROUTES = ("auto", "torch.export")
     help="Check with values from LO to HI, both included, as in tokens:0:29999. May be repeated.",
 )
 @click.option("--inputs", metavar="FILE.npz", help="Check with these inputs: arrays <input> or <set>/<input>.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Check with other random values.")
-@click.option("--rtol", type=float, metavar="X", help="Relative tolerance of the check.")
-@click.option("--atol", type=float, metavar="X", help="Absolute tolerance of the check.")
-@click.option("--no-simplify", is_flag=True, help="Do not run onnxsim on the result.")
+@click.option("--seed", type=Whole(), default=0, metavar="N", help="Check with other random values.")
+@tolerance_options
 @click.option(
     "--verify",
     type=click.Choice(["all", "rewrites", "model", "none"]),
@@ -72,14 +70,7 @@ ROUTES = ("auto", "torch.export")
     show_default=True,
     help="How to confirm the result: each rewrite alone, the whole model against PyTorch, both, or not at all.",
 )
-@click.option(
-    "--budget", type=Bytes(), metavar="BYTES", help="Largest new intermediate that a rewrite may make, as in 256M."
-)
-@click.option("--keep-failed", metavar="FILE", help="Where to write a model that is not confirmed, for study.")
-@click.option("--report", metavar="FILE.json", help="Write what was done as JSON; also when it fails.")
-@click.option("--strict", is_flag=True, help="Exit with 3 for nodes that were kept on purpose, too.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-@click.option("-v", "--verbose", is_flag=True, help="Print more: every node, the input sets, causes of errors.")
+@outcome_options
 def export_command(**options: Any) -> int:
     """Export a PyTorch model to the ONNX file OUT, keep every index write, and confirm the result against PyTorch.
 

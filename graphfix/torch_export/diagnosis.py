@@ -61,6 +61,13 @@ def export_error(error: BaseException, name: str) -> ExportError:
     return ExportError(f"torch.export cannot export {name}{where}: {type(error).__name__}: {_short(text)}")
 
 
+def tracing_error(error: BaseException, name: str) -> ExportError:
+    """The error of a module, or of the exporter, while TorchScript traced it, in one line."""
+    line = source_of(error)
+    where = f" at {line}" if line else ""
+    return ExportError(f"TorchScript cannot export {name}{where}: {type(error).__name__}: {_short(_plain(error))}")
+
+
 def translation_error(error: BaseException, program: torch.export.ExportedProgram, overload: Any) -> ExportError:
     """The error of torch.onnx in one line."""
     cause = error

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import graph_inputs
 from graphfix.torch_export.arrays import to_numpy, to_torch
-from graphfix.torch_export.capture import Captured
+from graphfix.torch_export.captured import Captured
 from graphfix.torch_export.subject import SEED, Subject
 
 Array = np.ndarray[Any, Any]

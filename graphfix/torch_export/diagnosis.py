@@ -11,9 +11,7 @@ import torch
 
 from graphfix.errors import ExportError
 from graphfix.sources import in_stack, place
-
-_TORCH = str(Path(torch.__file__).parent)
-_HERE = str(Path(__file__).parent)
+from graphfix.torch_export.user_code import is_user_code
 
 # What a message of PyTorch means, and what helps.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
@@ -87,7 +85,7 @@ def source_of(error: BaseException) -> str:
     found = ""
     while cause is not None and not found:
         for frame in traceback.extract_tb(cause.__traceback__):
-            if not frame.filename.startswith((_TORCH, _HERE, "<")) and _is_model(frame):
+            if is_user_code(frame.filename) and _is_model(frame):
                 found = place(frame.filename, frame.lineno or 0, frame.line or "")
         cause = cause.__cause__ or cause.__context__
     return found or in_stack(str(error))

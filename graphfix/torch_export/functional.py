@@ -11,13 +11,10 @@ one, ``int(x)``, a loop over one are refused, with their line. ``x.item()`` of a
 
 from __future__ import annotations
 
-import inspect
 import linecache
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,47 +24,33 @@ from torch.overrides import TorchFunctionMode
 from graphfix.errors import ExportError
 from graphfix.sources import place
 from graphfix.torch_export import subscript
+from graphfix.torch_export.inplace import INSTEAD, value_after
+from graphfix.torch_export.operators import (
+    CHECKS,
+    CONSTRUCTORS,
+    ELEMENTWISE,
+    FILLED,
+    METADATA,
+    RESHAPING,
+    SELECTING,
+    SIZES,
+    TO_PYTHON,
+    UNFOLLOWED,
+    UNWRITTEN,
+    is_inplace,
+    is_mask,
+    is_number,
+    name_of,
+    out_of_place,
+    tensors_in,
+    written_argument,
+)
 from graphfix.torch_export.untraced import memory_of, shape_of, untraced
+from graphfix.torch_export.user_code import located, user_line, where
 from graphfix.torch_export.views import UnfollowedView, View
 
-TORCH_FOLDER = str(Path(torch.__file__).parent)
-HERE_FOLDER = str(Path(__file__).parent)
-
-# What is known of a tensor without its elements.
-_METADATA = frozenset(
-    """shape dtype device layout ndim dim size stride numel nelement element_size storage_offset is_contiguous
-    is_floating_point is_complex is_signed is_cuda is_sparse is_quantized is_meta is_nested is_mkldnn is_mps is_xpu
-    is_conj is_neg is_inference is_pinned is_leaf is_shared get_device requires_grad grad grad_fn names has_names
-    __len__ __hash__ __repr__ __str__ type itemsize nbytes data_ptr _is_view _base _version storage untyped_storage
-    result_type promote_types can_cast ndimension is_same_size _is_zerotensor retains_grad output_nr""".split()
-)
-_SIZES = frozenset(("shape", "size", "numel", "nelement", "__len__"))
-# What makes tensors of sizes that depend on the elements of the arguments.
-_SELECTING = frozenset(
-    """nonzero nonzero_numpy argwhere masked_select unique unique_consecutive unique_dim _unique _unique2 bincount
-    repeat_interleave""".split()
-)
-# Operators that take a number for an operand, not for a size.
-_ELEMENTWISE = frozenset(
-    """add sub rsub mul div divide true_divide floor_divide remainder fmod pow eq ne lt le gt ge equal where clamp clip
-    minimum maximum max min abs neg logical_and logical_or logical_not bitwise_and bitwise_or bitwise_not to type long
-    int float double half bool clone masked_fill __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__
-    __rtruediv__ __floordiv__ __rfloordiv__ __mod__ __rmod__ __pow__ __rpow__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
-    __and__ __or__ __xor__ __invert__ __neg__ __abs__ __bool__ __int__ __float__ __index__ item stack cat""".split()
-)
-_FILLED = frozenset(("zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_empty"))
-_CHECKS = frozenset(("_assert", "_assert_async", "_assert_scalar", "_check", "_check_is_size", "_check_value"))
-_AUGMENTED = {
-    f"__i{name}__": f"__{name}__"
-    for name in "add sub mul truediv div floordiv mod pow and or xor lshift rshift matmul".split()
-}
-_RESHAPING = frozenset(("squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_", "swapdims_"))
-_PASSED = frozenset(("requires_grad_", "detach_", "retain_grad", "share_memory_"))
-_RANDOM = frozenset(
-    ("bernoulli_", "uniform_", "normal_", "random_", "exponential_", "geometric_", "cauchy_", "log_normal_")
-)
-_NEVER = frozenset(("set_", "resize_", "resize_as_", "rename_", "apply_", "map_", "map2_", "as_strided_"))
-_TO_PYTHON = "Converting a tensor to a Python"
+_SUBSCRIPTS = ("__getitem__", "__setitem__")
+_CONVERSION = "Converting a tensor to a Python"  # how a warning of the tracer begins
 
 
 @dataclass
@@ -100,9 +83,11 @@ class Functional(TorchFunctionMode):
 
     def __init__(self, inputs: Iterable[Tensor]) -> None:
         super().__init__()
+        self._busy = False  # what is done here on behalf of a call is none of the module's
         self._entries: dict[int, _Entry] = {}
         self._memory: dict[int, list[_Root]] = {}
         self._shared: list[_Root] = []  # roots that share memory in an unknown way
+        self.frozen: list[str] = []  # lines that make numbers of Python of sizes, which the trace keeps
         for tensor in inputs:
             self._entry(tensor).root.depends = True
 
@@ -121,29 +106,74 @@ class Functional(TorchFunctionMode):
         entry = self._entries.get(id(tensor))
         return entry is not None and entry.root.writes > 0
 
+    def __enter__(self) -> Functional:
+        # PyTorch before 2.5 does not show a mode the subscripts of plain tensors.
+        for name in _SUBSCRIPTS:
+            setattr(Tensor, name, self._shown(getattr(Tensor, name)))
+        self._apply = torch.autograd.Function.__dict__.get("apply")
+        torch.autograd.Function.apply = classmethod(  # type: ignore[assignment]
+            lambda function, *args, **kwargs: self._applied(function, *args, **kwargs)
+        )
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        for name in _SUBSCRIPTS:
+            delattr(Tensor, name)  # that of the base class is in sight again
+        if self._apply is not None:
+            torch.autograd.Function.apply = self._apply  # type: ignore[method-assign]
+        else:
+            del torch.autograd.Function.apply
+
+    def _applied(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """A function with a gradient of its own: without gradients, its forward alone."""
+        if hasattr(function, "symbolic"):
+            raise ExportError(
+                f"{where()}: {function.__name__} has a symbolic() of its own, which stays a custom operator"
+            )
+        context = _Context()
+        if getattr(function, "setup_context", None) is getattr(torch.autograd.Function, "setup_context", None):
+            return function.forward(context, *args, **kwargs)
+        return function.forward(*args, **kwargs)
+
+    def _shown(self, function: Any) -> Callable[..., Any]:
+        def show(*args: Any) -> Any:
+            return self.__torch_function__(function, (), args)
+
+        return show
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        name = _name(func)
+        if self._busy:
+            return func(*args, **(kwargs or {}))
+        self._busy = True
+        try:
+            return self._functional(func, args, kwargs or {})
+        finally:
+            self._busy = False
+
+    def _functional(self, func: Any, args: Any, kwargs: Any) -> Any:
+        name = name_of(func)
         if name == "__set__" and func.__self__.__name__ not in ("grad", "requires_grad"):
-            raise ExportError(f"{_where()}: an assignment to .{func.__self__.__name__} cannot be followed")
-        if name in _CHECKS:
+            raise ExportError(f"{where()}: an assignment to .{func.__self__.__name__} cannot be followed")
+        if name in CHECKS:
             return None
-        if name in _METADATA:
+        if name in METADATA:
             return self._looked_up(func, name, args, kwargs)
         call = _Call(self, func, name, args, kwargs)
         if name == "item":
             return self._item(call)
-        if name in ("tensor", "as_tensor", "asarray", "scalar_tensor") and args:
+        if name in CONSTRUCTORS and args:
             return self._made(call)
         if name == "__setitem__":
             return self._set(call)
-        target = _written(name, args, kwargs)
+        target = written_argument(name, args, kwargs)
         if target is not None:
             return self._write_call(call, target)
         if kwargs.get("out") is not None:
             return self._write_out(call)
-        if _is_inplace(func, args, kwargs):
-            tensor, args, kwargs = _out_of_place(func, args, kwargs)
+        if is_inplace(func, args, kwargs):
+            tensor, args, kwargs = out_of_place(func, args, kwargs)
             result = self._read(_Call(self, func, name, args, kwargs))
             return self._write(tensor, self.value(result), self._depends((args, kwargs)))
         return self._read(call)
@@ -152,7 +182,7 @@ class Functional(TorchFunctionMode):
 
     def _looked_up(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         result = func(*self._values(args), **self._values(kwargs))
-        if name in _SIZES and any(self._entry(tensor).sized for tensor in _tensors((args, kwargs))):
+        if name in SIZES and any(self._entry(tensor).sized for tensor in tensors_in((args, kwargs))):
             if isinstance(result, int):
                 self._refuse_number(True)
             for size in result if isinstance(result, (tuple, list)) else [result]:
@@ -161,12 +191,12 @@ class Functional(TorchFunctionMode):
         return result
 
     def _read(self, call: _Call) -> Any:
-        made = _INSTEAD.get(call.name)
-        result = (made or call.func)(*call.args, **call.kwargs) if made else call.run()
+        result = call.run()
         call.follow_hidden_writes()
-        depends = call.depends and call.name not in _FILLED
-        if isinstance(result, (bool, int, float, complex)) or call.name in ("tolist", "numpy", "__array__"):
-            self._refuse_number(depends)
+        depends = call.depends and call.name not in FILLED
+        if isinstance(result, (bool, int, float, complex)) or call.name in TO_PYTHON:
+            if call.tensors:
+                self._refuse_number(depends)
             return result
         return self._adopted(result, call, depends, None)
 
@@ -180,7 +210,7 @@ class Functional(TorchFunctionMode):
             return result
         if isinstance(result, (tuple, list)) and not isinstance(result, torch.Size):
             parts = [self._adopted(one, call, depends, n if pick is None else -1) for n, one in enumerate(result)]
-            if all(new is old for new, old in zip(parts, result)):
+            if all(new is old for new, old in zip(parts, result, strict=False)):
                 return result
             return type(result)(parts) if type(result) in (tuple, list) else type(result)(*parts)
         if isinstance(result, dict):
@@ -231,7 +261,7 @@ class Functional(TorchFunctionMode):
         if self._is_already_there(tensor, call):
             return
         value = call.args[2]
-        with _located():
+        with located():
             self._write(tensor, subscript.write(call.args[0], index, value), call.depends)
 
     def _is_already_there(self, tensor: Tensor, call: _Call) -> bool:
@@ -245,35 +275,18 @@ class Functional(TorchFunctionMode):
 
     def _write_call(self, call: _Call, target: int) -> Tensor:
         name, tensor = call.name, call.given_args[target]
-        if name in _PASSED:
+        if name in UNWRITTEN:
             return tensor
-        if name in _NEVER:
-            raise ExportError(f"{_where()}: {name}() cannot be followed")
-        if name in _RESHAPING:
+        if name in UNFOLLOWED:
+            raise ExportError(f"{where()}: {name}() cannot be followed")
+        if name in RESHAPING:
             entry = self._entry(tensor)
             view = View(name[:-1], getattr(Tensor, name[:-1]), call.args[1:], call.kwargs)
             entry.value, entry.path = view.of(call.args[0]), (*entry.path, view)
             return tensor
-        with _located():
-            return self._write(tensor, self._new_value(call), call.depends)
-
-    def _new_value(self, call: _Call) -> Tensor:
-        """What the tensor that an operator writes in place holds then."""
-        name, data, rest, kwargs = call.name, call.args[0], call.args[1:], call.kwargs
-        if name in _RANDOM or not (name in _AUGMENTED or name in _VALUES or hasattr(Tensor, name[:-1])):
-            copy: Tensor = data.clone()
-            call.func(copy, *rest, **kwargs)
-            return copy
-        if name in _VALUES:
-            value = _VALUES[name](data, *rest, **kwargs)
-        else:
-            plain = _AUGMENTED.get(name, name[:-1])
-            value = _INSTEAD.get(plain, getattr(Tensor, plain))(data, *rest, **kwargs)
-        if not isinstance(value, Tensor):
-            raise ExportError(f"{_where()}: {name}() cannot be followed")
-        if value.dtype != data.dtype:
-            value = value.to(data.dtype)
-        return value
+        with located():
+            value = value_after(name, call.func, *call.args, **call.kwargs)
+            return self._write(tensor, value, call.depends)
 
     def _write_out(self, call: _Call) -> Any:
         kwargs = dict(call.kwargs)
@@ -281,9 +294,9 @@ class Functional(TorchFunctionMode):
         out = call.given_kwargs["out"]
         result = call.func(*call.args, **kwargs)
         outs, results = (out, result) if isinstance(out, (tuple, list)) else ((out,), (result,))
-        for one, value in zip(outs, results):
+        for one, value in zip(outs, results, strict=False):
             if shape_of(self.value(one)) != shape_of(value):
-                raise ExportError(f"{_where()}: out= of another shape than the result cannot be followed")
+                raise ExportError(f"{where()}: out= of another shape than the result cannot be followed")
             self._write(one, value.to(self.value(one).dtype), call.depends)
         return out
 
@@ -291,14 +304,14 @@ class Functional(TorchFunctionMode):
         """A tensor holds a value from now on, and so does what it is a view of."""
         entry = self._entry(tensor)
         if shape_of(self.value(tensor)) != shape_of(value):
-            raise ExportError(f"{_where()}: what is written has another shape than the tensor")
+            raise ExportError(f"{where()}: what is written has another shape than the tensor")
         if entry.root in self._shared:
-            raise ExportError(f"{_where()}: a tensor is written that shares its memory with another one, no view of it")
+            raise ExportError(f"{where()}: a tensor is written that shares its memory with another one, no view of it")
         parents = [entry.root.value]
         for view in entry.path[:-1]:
             parents.append(view.of(parents[-1]))
         new = value
-        for view, parent in zip(reversed(entry.path), reversed(parents)):
+        for view, parent in zip(reversed(entry.path), reversed(parents), strict=False):
             new = view.written(parent, new)
         entry.root.value = new
         entry.root.depends |= depends
@@ -331,7 +344,7 @@ class Functional(TorchFunctionMode):
             return slice(self._values(given.start), self._values(given.stop), self._values(given.step))
         if isinstance(given, (tuple, list)) and not isinstance(given, torch.Size):
             parts = [self._values(one) for one in given]
-            if all(new is old for new, old in zip(parts, given)):
+            if all(new is old for new, old in zip(parts, given, strict=False)):
                 return given
             return type(given)(parts) if type(given) in (tuple, list) else type(given)(*parts)
         if isinstance(given, dict):
@@ -339,7 +352,7 @@ class Functional(TorchFunctionMode):
         return given
 
     def _depends(self, given: Any) -> bool:
-        return any(self._is_unknown(tensor) for tensor in _tensors(given))
+        return any(self._is_unknown(tensor) for tensor in tensors_in(given))
 
     def _is_unknown(self, tensor: Tensor) -> bool:
         entry = self._entry(tensor)
@@ -347,25 +360,38 @@ class Functional(TorchFunctionMode):
 
     def _refuse_number(self, depends: bool) -> None:
         """The trace would keep a number of the example; an assertion needs it for no result."""
-        if not depends:
-            return
-        file, line = _user_line()
+        file, line = user_line()
         code = linecache.getline(file, line).strip()
         if code.startswith("assert "):
             return
+        if not depends:
+            self.frozen.append(place(file, line, code))
+            return
         raise ExportError(
-            f"{place(file, line, code)}: a number is taken from a tensor, and the trace would keep that of the example; "
+            f"{place(file, line, code)}: a number is taken from a tensor, and a trace keeps that of the example; "
             "keep it a tensor: torch.where, a mask (torch.arange(n) < length), x[:, :n] with n a 0-d tensor"
         )
+
+
+class _Context:
+    """What the forward of a function keeps for its gradient: nothing is asked of it."""
+
+    needs_input_grad = (False,) * 64
+    saved_tensors = ()
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        self.saved_tensors = tensors
+
+    save_for_forward = mark_dirty = mark_non_differentiable = set_materialize_grads = save_for_backward
 
 
 class _Call:
     """A call of PyTorch: its arguments as given, and with the values of their tensors."""
 
     def __init__(self, mode: Functional, func: Any, name: str, args: Any, kwargs: Any) -> None:
-        self.mode, self.func, self.name = mode, func, name
+        self.mode, self.func, self.name = mode, INSTEAD.get(name, func), name
         self.given_args, self.given_kwargs = args, kwargs
-        self.tensors = list(_tensors((args, kwargs)))
+        self.tensors = list(tensors_in((args, kwargs)))
         self.args, self.kwargs = mode._values(tuple(args)), mode._values(kwargs)
         self.depends = mode._depends((args, kwargs))
         self.given = {id(mode.value(tensor)): tensor for tensor in self.tensors}
@@ -377,7 +403,7 @@ class _Call:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", torch.jit.TracerWarning)
             result = self.func(*self.args, **self.kwargs)
-        if any(_TO_PYTHON in str(one.message) for one in told):
+        if any(_CONVERSION in str(one.message) for one in told):
             self.mode._refuse_number(self.depends)
         return result
 
@@ -387,15 +413,15 @@ class _Call:
             return True
         if not self.depends:
             return False
-        if self.name in _SELECTING or (self.name == "where" and len(self.args) == 1):
+        if self.name in SELECTING or (self.name == "where" and len(self.args) == 1):
             return True
-        if self.name == "__getitem__" and any(_is_mask(t) for t in _tensors(self.args[1])):
+        if self.name == "__getitem__" and any(is_mask(t) for t in tensors_in(self.args[1])):
             return True
         space = getattr(self.func, "namespace", None) or getattr(self.func, "_qualified_op_name", "aten::")
         if not str(space).startswith(("aten", "prim")):
             return True  # an operator of some library
-        return self.name not in _ELEMENTWISE and any(
-            _is_number(self.mode.value(t)) and self.mode._is_unknown(t) for t in self.tensors
+        return self.name not in ELEMENTWISE and any(
+            is_number(self.mode.value(t)) and self.mode._is_unknown(t) for t in self.tensors
         )
 
     def follow_hidden_writes(self) -> None:
@@ -404,109 +430,6 @@ class _Call:
             value = self.mode.value(tensor)
             if _version(value) != version:
                 self.mode._write(tensor, value, self.depends)
-
-
-# --- values of what is written in place
-
-
-def _copied(data: Tensor, source: Any, non_blocking: bool = False) -> Tensor:
-    source = source if source.dtype == data.dtype else source.to(data.dtype)
-    return subscript.stretched(source, data).clone()
-
-
-def _filled(data: Tensor, value: Any) -> Tensor:
-    if isinstance(value, Tensor):
-        return value.to(data.dtype).expand_as(data).clone()
-    return torch.full_like(data, value)
-
-
-def _index_put(data: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
-    indices = [i.bool() if isinstance(i, Tensor) and i.dtype == torch.uint8 else i for i in indices]
-    written: Tensor = torch.ops.aten.index_put(data, indices, values.to(data.dtype), accumulate)
-    return written
-
-
-def _put(data: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    return _index_put(data.reshape(-1), [index], source, accumulate).reshape(data.shape)
-
-
-def _index_reduce(
-    data: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
-) -> Tensor:
-    column = index.reshape([-1 if axis == dim % source.dim() else 1 for axis in range(source.dim())])
-    return data.scatter_reduce(dim, column.expand_as(source), source, reduce, include_self=include_self)
-
-
-def _diagonal_filled(data: Tensor, value: float, wrap: bool = False) -> Tensor:
-    if data.dim() != 2 or wrap:
-        raise ExportError(f"{_where()}: fill_diagonal_() of more than two axes, or with wrap, cannot be followed")
-    return torch.diagonal_scatter(data, torch.full_like(data.diagonal(), value))
-
-
-_VALUES: dict[str, Callable[..., Tensor]] = {
-    "copy_": _copied,
-    "fill_": _filled,
-    "zero_": torch.zeros_like,
-    "fill_diagonal_": _diagonal_filled,
-}
-# Functions by others, which the passes know.
-_INSTEAD: dict[str, Callable[..., Tensor]] = {
-    "index_put": _index_put,
-    "put": _put,
-    "index_reduce": _index_reduce,
-}
-
-
-# --- reading a call
-
-
-def _is_mask(tensor: Tensor) -> bool:
-    return tensor.dtype in (torch.bool, torch.uint8)
-
-
-def _is_number(tensor: Tensor) -> bool:
-    return tensor.dim() == 0 and not tensor.dtype.is_floating_point and tensor.dtype != torch.bool
-
-
-def _name(func: Any) -> str:
-    name: str = getattr(func, "__name__", "")
-    if name == "__get__":
-        name = func.__self__.__name__
-    return name
-
-
-def _written(name: str, args: Any, kwargs: Any) -> int | None:
-    """Which argument an operator writes in place, None for one that writes none."""
-    if name in _AUGMENTED or (name.endswith("_") and not name.endswith("__")):
-        return 0 if args and isinstance(args[0], Tensor) else None
-    return None
-
-
-def _is_inplace(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether a function of torch.nn.functional is to work in place."""
-    if getattr(func, "__module__", "") != "torch.nn.functional" or not inspect.isfunction(func):
-        return False
-    if "inplace" not in inspect.signature(func).parameters:
-        return False
-    return bool(inspect.signature(func).bind(*args, **kwargs).arguments.get("inplace", False))
-
-
-def _out_of_place(func: Any, args: Any, kwargs: Any) -> tuple[Tensor, Any, Any]:
-    bound = inspect.signature(func).bind(*args, **kwargs)
-    bound.arguments["inplace"] = False
-    return next(_tensors(bound.args)), bound.args, bound.kwargs
-
-
-def _tensors(given: Any) -> Iterator[Tensor]:
-    if isinstance(given, Tensor):
-        yield given
-    elif isinstance(given, slice):
-        yield from _tensors((given.start, given.stop, given.step))
-    elif isinstance(given, (tuple, list)) and not isinstance(given, torch.Size):
-        for one in given:
-            yield from _tensors(one)
-    elif isinstance(given, dict):
-        yield from _tensors(list(given.values()))
 
 
 def _with_stacked_lists(index: Any) -> Any:
@@ -531,27 +454,3 @@ def _version(tensor: Tensor) -> int:
         return tensor._version
     except RuntimeError:  # an inference tensor
         return 0
-
-
-def _user_line() -> tuple[str, int]:
-    """The innermost line that is neither PyTorch's nor ours."""
-    frame = sys._getframe()
-    while frame is not None and frame.f_code.co_filename.startswith((TORCH_FOLDER, HERE_FOLDER)):
-        frame = frame.f_back  # type: ignore[assignment]
-    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
-
-
-def _where() -> str:
-    file, line = _user_line()
-    return place(file, line, linecache.getline(file, line))
-
-
-class _located:
-    """Puts the user's line before the message of an ExportError that has none."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, ExportError) and ".py:" not in str(error):
-            raise ExportError(f"{_where()}: {error}") from error

@@ -22,6 +22,7 @@ from graphfix.torch_export.forms import LIKE_DATA, WRITES
 
 Translation = Callable[..., Any]
 
+
 def write_translations() -> dict[Any, Translation]:
     """The translation of every overload of every index write, and of reads by index tensors."""
     table: dict[Any, Translation] = {}

@@ -47,10 +47,7 @@ def run_export(
             result = _by_route(one, given, how, progress, options, told)
             break
         except (ExportError, NotConfirmedError, UnsupportedError) as error:
-            if first is None:
-                first = error
-            else:
-                first = _both(first, error)
+            first = error if first is None else _both(first, error)
     else:
         assert first is not None
         raise first

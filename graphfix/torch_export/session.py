@@ -54,7 +54,7 @@ class TorchSession:
             result = self._subject.call(leaves, seed)
         except Exception as error:  # a module may raise anything
             raise ReferenceRefusal(" ".join(str(error).split())[:300] or type(error).__name__) from error
-        flat = pytree.tree_leaves(result)
+        flat = pytree.tree_flatten(result)[0]
         return {name: _array(flat[n]) for n, name in self._outputs.items()}
 
 

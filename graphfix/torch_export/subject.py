@@ -43,7 +43,7 @@ class Subject:
     def call(self, leaves: Sequence[Any], seed: int = SEED) -> Any:
         """The module's result for flat arguments. Neither they nor the module's parameters and buffers change."""
         args, kwargs = pytree.tree_unflatten([_fresh(leaf) for leaf in leaves], self.spec)
-        state = {name: tensor.detach().clone() for name, tensor in self.module.named_buffers(remove_duplicate=False)}
+        state = {name: tensor.detach().clone() for name, tensor in _buffers(self.module)}
         with quiet(seed):
             if not state:
                 return self.module(*args, **kwargs)
@@ -73,6 +73,14 @@ def subject(given: Any, args: Any, kwargs: Mapping[str, Any] | None) -> Subject:
 def _is_program(given: Any) -> bool:
     """Whether it is an ExportedProgram, which versions before 2.1 do not have."""
     return hasattr(torch, "export") and isinstance(given, torch.export.ExportedProgram)
+
+
+def _buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """All buffers by all of their names."""
+    for path, part in module.named_modules(remove_duplicate=False):
+        for name, tensor in part._buffers.items():
+            if tensor is not None:
+                yield f"{path}.{name}" if path else name, tensor
 
 
 def _functional_call(module: torch.nn.Module, state: dict[str, Any], args: Any, kwargs: Any) -> Any:

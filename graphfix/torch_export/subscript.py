@@ -79,10 +79,26 @@ def write_basic(data: Tensor, items: Sequence[Item], value: Tensor) -> Tensor:
         value = value.squeeze(n)
     for parent, item, dim in reversed(steps):
         if isinstance(item, slice):
-            value = torch.slice_scatter(parent, value, dim, item.start, item.stop, 1 if item.step is None else item.step)
+            value = slice_scatter(parent, value, dim, item)
         else:
             value = torch.select_scatter(parent, value, dim, item)
     return value
+
+
+def slice_scatter(data: Tensor, value: Tensor, dim: int, where: slice) -> Tensor:
+    """``data`` once its slice along an axis holds ``value``."""
+    step = 1 if where.step is None else where.step
+    bounds = (where.start, where.stop)
+    if hasattr(torch, "sym_int") or not any(isinstance(bound, Tensor) for bound in bounds):
+        return torch.slice_scatter(data, value, dim, *bounds, step)
+    # Tracing, PyTorch 1.13 mixes up bounds of which one is a tensor.
+    size = torch.as_tensor(data.shape[dim])
+    start, stop = (
+        size if bound is None else torch.where(torch.as_tensor(bound) < 0, bound + size, torch.as_tensor(bound))
+        for bound in (where.start or 0, where.stop)
+    )
+    start, stop = (torch.minimum(torch.clamp(bound, min=0), size) for bound in (start, stop))
+    return torch.index_copy(data, dim, torch.arange(start, torch.maximum(start, stop), step), value)
 
 
 def as_index_tensor(values: Any) -> Any:
@@ -105,7 +121,9 @@ def _holds_tensor(values: Any) -> bool:
 
 def _is_old_tuple(index: Any) -> bool:
     """Whether a list stands for a tuple: PyTorch takes ``x[[slice(1), 2]]`` for ``x[1:, 2]``."""
-    return isinstance(index, list) and any(item is None or item is Ellipsis or isinstance(item, slice) for item in index)
+    return isinstance(index, list) and any(
+        item is None or item is Ellipsis or isinstance(item, slice) for item in index
+    )
 
 
 def _item(item: Any) -> Item:
@@ -118,7 +136,7 @@ def _item(item: Any) -> Item:
     if isinstance(item, (list, tuple, range)):
         made = as_index_tensor(list(item))
         return made if isinstance(made, Tensor) else torch.tensor(made, dtype=torch.long if not made else None)
-    if hasattr(item, "__array__") and getattr(item, "ndim", 0):
+    if hasattr(item, "__array__") and getattr(item, "ndim", False):
         return torch.as_tensor(item)
     return item.__index__()
 

@@ -59,7 +59,7 @@ def write_symbolics(opset: int) -> Iterator[None]:
 def _keep(operator: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
     def symbolic(g: Any, *arguments: Any) -> Any:
         data, inputs, attributes = arguments[0], [], {}
-        for name, value in zip(parameters, arguments):
+        for name, value in zip(parameters, arguments, strict=False):
             for one in _listed(value) if name == "indices" else [value]:
                 text = _text(one)
                 if text is not None:
@@ -71,6 +71,7 @@ def _keep(operator: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
         made.setType(data.type() if kept != "index" else _of_unknown_shape(data.type()))
         return made
 
+    symbolic.__annotations__.clear()  # PyTorch before 2.6 reads that of the first parameter as a class
     return symbolic
 
 

@@ -27,11 +27,12 @@ from graphfix.sources import STACK_KEY
 from graphfix.torch_export import diagnosis
 from graphfix.torch_export.captured import Captured
 from graphfix.torch_export.dim_names import named_dims
-from graphfix.torch_export.functional import HERE_FOLDER, TORCH_FOLDER, Functional
+from graphfix.torch_export.functional import Functional
 from graphfix.torch_export.silence import silence
 from graphfix.torch_export.subject import Subject, quiet
 from graphfix.torch_export.symbolics import ONNX_TYPES, write_symbolics
 from graphfix.torch_export.untraced import memory_of
+from graphfix.torch_export.user_code import is_user_code
 
 Dims = Mapping[int, Mapping[int, str]]  # names of axes, by the positions of the arguments
 _FRAME = re.compile(r"(.+)\((\d+)\): (.+)")
@@ -61,15 +62,17 @@ def capture(
     _tell_lines(model)
     _drop_prefix(model)
     found = Captured(model, {}, {}, None, f"TorchScript, PyTorch {torch.__version__}")
-    found.inputs = dict(zip(flat.positions, names))
+    found.inputs = dict(zip(flat.positions, names, strict=False))
     _keep_inputs(model, subject, found.inputs, dims)
     outputs = [value.name for value in model.graph.output]
-    if output_names is not None:
-        _check_count(output_names, len(outputs), "output")
-        _rename_outputs(model, dict(zip(outputs, output_names)))
-        outputs = list(output_names)
-    found.outputs = dict(zip(flat.results, outputs))
+    if output_names is None:
+        output_names = ["output"] if len(outputs) == 1 else [f"output_{n}" for n in range(len(outputs))]
+        output_names = [_free(name, names) for name in output_names]
+    _check_count(output_names, len(outputs), "output")
+    _rename_outputs(model, dict(zip(outputs, output_names, strict=False)))
+    found.outputs = dict(zip(flat.results, output_names, strict=False))
     found.notes += flat.notes()
+    found.frozen = flat.frozen
     return found
 
 
@@ -82,12 +85,14 @@ class _Flat(torch.nn.Module):
         self._leaves, self._spec = subject.leaves, subject.spec
         self.positions = [n for n, leaf in enumerate(self._leaves) if isinstance(leaf, Tensor)]
         self.results: list[int] = []
+        self.numbers: list[int] = []
         self.written: list[str] = []
+        self.frozen: list[str] = []
         self.problem: ExportError | None = None
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         leaves = [copy.copy(leaf) if not isinstance(leaf, Tensor) else leaf for leaf in self._leaves]
-        for n, tensor in zip(self.positions, tensors):
+        for n, tensor in zip(self.positions, tensors, strict=False):
             leaves[n] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
         buffers = dict(self.module.named_buffers())
@@ -101,6 +106,7 @@ class _Flat(torch.nn.Module):
         flat = pytree.tree_flatten(result)[0]
         self.results = [n for n, one in enumerate(flat) if isinstance(one, Tensor)]
         self.numbers = [n for n, one in enumerate(flat) if isinstance(one, (bool, int, float))]
+        self.frozen = list(dict.fromkeys(mode.frozen))
         self.written = sorted(name for name, tensor in buffers.items() if mode.written(tensor))
         outputs: list[Tensor] = []
         taken = {memory_of(tensor) for tensor in (*tensors, *self.parameters(), *self.buffers())}
@@ -125,7 +131,7 @@ class _Flat(torch.nn.Module):
 
 def _export(flat: _Flat, subject: Subject, names: list[str], dims: Dims) -> onnx.ModelProto:
     tensors = tuple(subject.leaves[n].detach().clone() for n in flat.positions)
-    axes = {name: dict(dims[n]) for n, name in zip(flat.positions, names) if dims.get(n)}
+    axes = {name: dict(dims[n]) for n, name in zip(flat.positions, names, strict=False) if dims.get(n)}
     extra: dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder, "model.onnx"))
@@ -145,6 +151,12 @@ def _export(flat: _Flat, subject: Subject, names: list[str], dims: Dims) -> onnx
         except Exception as error:
             raise (flat.problem or diagnosis.tracing_error(error, subject.name)) from error
         return onnx.load(path)
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _check_count(names: Sequence[str], count: int, kind: str) -> None:
@@ -221,8 +233,8 @@ def _tell_lines(model: onnx.ModelProto) -> None:
         for node in graph.node:
             frames = [_FRAME.fullmatch(line.strip()) for line in node.doc_string.splitlines()]
             node.doc_string = ""
-            own = [f for f in frames if f is not None and not f[1].startswith((TORCH_FOLDER, HERE_FOLDER))]
-            lines = []
+            own = [frame for frame in frames if frame is not None and is_user_code(frame[1])]
+            lines: list[str] = []
             for frame in own:
                 lines[:0] = [f'  File "{frame[1]}", line {frame[2]}, in {frame[3]}', "    " + _code(frame)]
                 if frame[3] == "forward":

@@ -1,4 +1,4 @@
-"""Views of PyTorch as functions: how a view is made from its parent, and what the parent is once the view is written."""
+"""Views of PyTorch as functions: how a view is made from its parent, and what the parent is once it is written."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from torch import Tensor
 
 from graphfix.errors import ExportError
 from graphfix.torch_export import subscript
+from graphfix.torch_export.operators import names
 from graphfix.torch_export.untraced import untraced
 
-_RESHAPES = frozenset(
-    ("view", "reshape", "flatten", "unflatten", "ravel", "view_as", "reshape_as", "squeeze", "unsqueeze", "_unsafe_view")
-)
-_TRANSPOSES = frozenset(("transpose", "swapaxes", "swapdims"))
-_REVERSALS = frozenset(("t", "T", "mT", "adjoint", "H", "mH"))
-_MOVES = frozenset(("movedim", "moveaxis"))
+_RESHAPES = names("view reshape flatten unflatten ravel view_as reshape_as squeeze unsqueeze _unsafe_view")
+_TRANSPOSES = names("transpose swapaxes swapdims")
+_REVERSALS = names("t T mT adjoint H mH")
+_MOVES = names("movedim moveaxis")
+_EXPANSIONS = names("expand expand_as broadcast_to")
+_SAME = names("alias detach data contiguous to type_as float double half long int")  # where they share memory
 # Views along one axis, many at once.
-_PARTS = frozenset(
-    ("split", "chunk", "tensor_split", "split_with_sizes", "unsafe_split", "unsafe_chunk", "hsplit", "vsplit", "dsplit")
-)
+_PARTS = names("split chunk tensor_split split_with_sizes unsafe_split unsafe_chunk hsplit vsplit dsplit")
 _PART_AXIS = {"hsplit": 1, "vsplit": 0, "dsplit": 2}
-_SAME = frozenset(("alias", "detach", "data", "contiguous", "to", "type_as", "float", "double", "half", "long", "int"))
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,9 @@ class View:
             first, second = self._arguments(("dim0", "axis0"), ("dim1", "axis1"))
             return value.transpose(first, second)
         if name in _REVERSALS:
-            return value if value.dim() < 2 else value.transpose(-2, -1) if name[0] != "T" else value.permute(_back(value))
+            if value.dim() < 2:
+                return value
+            return value.permute(_back(value)) if name == "T" else value.transpose(-2, -1)
         if name == "permute":
             order = self._list("dims")
             return value.permute([_position(order, axis, len(order)) for axis in range(len(order))])
@@ -69,22 +69,19 @@ class View:
             return torch.select_scatter(parent, value, dim, index)
         if name == "narrow":
             dim, start, length = self._arguments(("dim",), ("start",), ("length",))
-            return torch.slice_scatter(parent, value, dim, start, start + length)
+            return subscript.slice_scatter(parent, value, dim, slice(start, start + length))
         if name == "unbind":
             assert self.pick is not None
             return torch.select_scatter(parent, value, self._argument(0, ("dim",), 0), self.pick)
         if name in _PARTS:
             return self._part_written(parent, value)
         if name == "diagonal":
-            offset, dim1, dim2 = (
-                self._argument(n, (key,), default) for n, key, default in ((0, "offset", 0), (1, "dim1", 0), (2, "dim2", 1))
-            )
+            parameters = (("offset", 0), ("dim1", 0), ("dim2", 1))
+            offset, dim1, dim2 = (self._argument(n, (key,), default) for n, (key, default) in enumerate(parameters))
             return torch.diagonal_scatter(parent, value, offset, dim1, dim2)
         with untraced():
             same = value.shape == parent.shape
-        if name in ("expand", "expand_as", "broadcast_to") and same:
-            return value
-        if name in _SAME and same:
+        if same and (name in _EXPANSIONS or name in _SAME):
             return value
         raise ExportError(f"a write into a view made by {name}() cannot be followed")
 
@@ -96,7 +93,7 @@ class View:
         start: Any = 0
         for part in parts[: self.pick]:
             start = start + part.shape[dim]
-        return torch.slice_scatter(parent, value, dim, start, start + value.shape[dim])
+        return subscript.slice_scatter(parent, value, dim, slice(start, start + value.shape[dim]))
 
     def _arguments(self, *names: tuple[str, ...]) -> list[Any]:
         return [self._argument(number, some) for number, some in enumerate(names)]

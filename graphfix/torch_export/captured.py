@@ -16,8 +16,7 @@ class Captured:
     those of the flat results.
 
     ``program`` is the exported program that was translated, its nodes named as the tensors of the model; None when
-    TorchScript made the model. ``frozen`` are lines of the module that make numbers of sizes: a trace keeps those of
-    the example, which is right where these sizes do not change.
+    TorchScript made the model.
     """
 
     model: onnx.ModelProto
@@ -27,4 +26,3 @@ class Captured:
     route: str
     limits: Limits = field(default_factory=Limits)
     notes: list[str] = field(default_factory=list)
-    frozen: list[str] = field(default_factory=list)

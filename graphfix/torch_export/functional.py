@@ -5,15 +5,18 @@ else sees: the write is lost. Here every tensor of the module stands for a value
 new value of the tensor, and of the one that it is a view of, all the way up; the other views make theirs anew when they
 are next used. An operator receives the values of its arguments.
 
-Values of the inputs must not become numbers of Python on the way, for the trace would keep the example's: a branch on
-one, ``int(x)``, a loop over one are refused, with their line. ``x.item()`` of an integer stays a tensor.
+Neither elements of the inputs nor dynamic sizes may become numbers of Python on the way, for the trace would keep the
+example's: a branch on one, ``int(x)``, a loop over one are refused, with their line. Which sizes are dynamic is seen
+from a run with inputs of other sizes. ``x.item()`` of an integer stays a tensor.
 """
 
 from __future__ import annotations
 
+import enum
+import inspect
 import linecache
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +36,7 @@ from graphfix.torch_export.operators import (
     METADATA,
     RESHAPING,
     SELECTING,
+    SHAPED,
     SIZES,
     TO_PYTHON,
     UNFOLLOWED,
@@ -53,20 +57,31 @@ _SUBSCRIPTS = ("__getitem__", "__setitem__")
 _CONVERSION = "Converting a tensor to a Python"  # how a warning of the tracer begins
 
 
-@dataclass
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class _On(enum.Flag):
+    """What the elements of a tensor may depend on, that is not the same in every run."""
+
+    NOTHING = 0
+    SIZES = enum.auto()
+    ELEMENTS = enum.auto()
+
+
+@dataclass(eq=False)
 class _Root:
     """A tensor that is no view: its value, and how often it was written."""
 
     value: Tensor
-    depends: bool = False  # on what the inputs hold
+    depends: _On = _On.NOTHING
     writes: int = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class _Entry:
     """What a tensor of the module stands for: its value as of the root's number of writes.
 
-    ``depends`` and ``sized`` tell whether its elements and its sizes may depend on what the inputs hold.
+    ``sized`` tells whether its sizes may depend on the elements of the inputs.
     """
 
     tensor: Tensor
@@ -74,22 +89,28 @@ class _Entry:
     path: tuple[View, ...]
     value: Tensor
     writes: int = 0
-    depends: bool = False
+    depends: _On = _On.NOTHING
     sized: bool = False
 
 
 class Functional(TorchFunctionMode):
-    """Makes the calls of PyTorch within it functional. ``inputs`` are the tensors whose elements are unknown."""
+    """Makes the calls of PyTorch within it functional.
 
-    def __init__(self, inputs: Iterable[Tensor]) -> None:
+    ``inputs`` are the tensors whose elements are unknown. ``others`` are the ``calls`` of a run with other sizes of the
+    dynamic dims, if there are any: the name of each, and the shapes of its tensors.
+    """
+
+    def __init__(self, inputs: Iterable[Tensor], others: Sequence[tuple[str, Shapes]] | None = None) -> None:
         super().__init__()
+        self.calls: list[tuple[str, Shapes]] = []
+        self._others = others
+        self._in_step = True  # whether the other run made the same calls up to here
         self._busy = False  # what is done here on behalf of a call is none of the module's
         self._entries: dict[int, _Entry] = {}
         self._memory: dict[int, list[_Root]] = {}
         self._shared: list[_Root] = []  # roots that share memory in an unknown way
-        self.frozen: list[str] = []  # lines that make numbers of Python of sizes, which the trace keeps
         for tensor in inputs:
-            self._entry(tensor).root.depends = True
+            self._entry(tensor).root.depends = _On.ELEMENTS
 
     def value(self, tensor: Tensor) -> Tensor:
         """What a tensor holds now."""
@@ -181,26 +202,64 @@ class Functional(TorchFunctionMode):
     # --- calls that make new tensors, or views
 
     def _looked_up(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        result = func(*self._values(args), **self._values(kwargs))
-        if name in SIZES and any(self._entry(tensor).sized for tensor in tensors_in((args, kwargs))):
-            if isinstance(result, int):
-                self._refuse_number(True)
-            for size in result if isinstance(result, (tuple, list)) else [result]:
+        args, kwargs = self._values(args), self._values(kwargs)
+        result = func(*args, **kwargs)
+        tensors = list(tensors_in((args, kwargs)))
+        axes = self._dynamic_axes(name, tensors)[0] if tensors else set()
+        if name not in SIZES or not tensors:
+            if axes and name in SHAPED:
+                self._refuse_number(_On.SIZES)
+            return result
+        elements = _On.ELEMENTS if self._entry(tensors[0]).sized else _On.NOTHING
+        if isinstance(result, int):
+            self._refuse_number(elements | (_On.SIZES if 0 in axes or (name != "__len__" and axes) else _On.NOTHING))
+        elif isinstance(result, Tensor):
+            self._mark(result, elements | (_On.SIZES if axes & _asked(args, kwargs, tensors[0]) else _On.NOTHING))
+        else:
+            for axis, size in enumerate(result):
                 if isinstance(size, Tensor):
-                    self._entry(size).depends = True
+                    self._mark(size, elements | (_On.SIZES if axis in axes else _On.NOTHING))
         return result
+
+    def _mark(self, size: Tensor, depends: _On) -> None:
+        self._entry(size).depends |= depends
+
+    def _dynamic_axes(self, name: str, tensors: Sequence[Tensor]) -> list[set[int]]:
+        """The axes of the tensors of a call whose sizes are dynamic: those that differ in the other run."""
+        shapes = tuple(shape_of(tensor) for tensor in tensors)
+        self.calls.append((name, shapes))
+        if self._others is None:
+            return [set() for _ in shapes]
+        at = len(self.calls) - 1
+        known = self._others[at] if at < len(self._others) else ("", ())
+        if known[0] != name or [len(s) for s in known[1]] != [len(s) for s in shapes]:
+            self._in_step = False
+        if not self._in_step:
+            return [set(range(len(shape))) for shape in shapes]
+        return [
+            {axis for axis, pair in enumerate(zip(*both, strict=True)) if pair[0] != pair[1]}
+            for both in zip(shapes, known[1], strict=True)
+        ]
 
     def _read(self, call: _Call) -> Any:
         result = call.run()
         call.follow_hidden_writes()
-        depends = call.depends and call.name not in FILLED
+        depends = call.depends if call.name not in FILLED else _On.NOTHING
         if isinstance(result, (bool, int, float, complex)) or call.name in TO_PYTHON:
-            if call.tensors:
-                self._refuse_number(depends)
+            self._refuse_number(depends)
             return result
+        if isinstance(result, (tuple, list)):
+            self._count(len(result))
         return self._adopted(result, call, depends, None)
 
-    def _adopted(self, result: Any, call: _Call, depends: bool, pick: int | None) -> Any:
+    def _count(self, results: int) -> None:
+        """As many results as dynamic sizes make, of unbind() or split(), are a number that the trace keeps."""
+        at, told = len(self.calls), (f"{results} results", ())
+        self.calls.append(told)
+        if self._others is not None and self._in_step and at < len(self._others) and self._others[at] != told:
+            self._refuse_number(_On.SIZES)
+
+    def _adopted(self, result: Any, call: _Call, depends: _On, pick: int | None) -> Any:
         """The result as the module sees it: its tensors known, those that were given the module's own."""
         if isinstance(result, Tensor):
             given = call.given.get(id(result))
@@ -218,7 +277,7 @@ class Functional(TorchFunctionMode):
                 self._adopted(one, call, depends, -1)
         return result
 
-    def _know(self, result: Tensor, call: _Call, depends: bool, pick: int | None) -> None:
+    def _know(self, result: Tensor, call: _Call, depends: _On, pick: int | None) -> None:
         memory = memory_of(result)
         parent = next((t for t in call.tensors if memory and memory_of(self.value(t)) == memory), None)
         sized = result.dim() > 0 and call.makes_sizes()
@@ -300,7 +359,7 @@ class Functional(TorchFunctionMode):
             self._write(one, value.to(self.value(one).dtype), call.depends)
         return out
 
-    def _write(self, tensor: Tensor, value: Tensor, depends: bool) -> Tensor:
+    def _write(self, tensor: Tensor, value: Tensor, depends: _On) -> Tensor:
         """A tensor holds a value from now on, and so does what it is a view of."""
         entry = self._entry(tensor)
         if shape_of(self.value(tensor)) != shape_of(value):
@@ -351,25 +410,29 @@ class Functional(TorchFunctionMode):
             return {key: self._values(one) for key, one in given.items()}
         return given
 
-    def _depends(self, given: Any) -> bool:
-        return any(self._is_unknown(tensor) for tensor in tensors_in(given))
+    def _depends(self, given: Any) -> _On:
+        found = _On.NOTHING
+        for tensor in tensors_in(given):
+            entry = self._entry(tensor)
+            found |= entry.depends | entry.root.depends
+        return found
 
-    def _is_unknown(self, tensor: Tensor) -> bool:
-        entry = self._entry(tensor)
-        return entry.depends or entry.root.depends
-
-    def _refuse_number(self, depends: bool) -> None:
+    def _refuse_number(self, depends: _On) -> None:
         """The trace would keep a number of the example; an assertion needs it for no result."""
+        if not depends:
+            return
         file, line = user_line()
         code = linecache.getline(file, line).strip()
         if code.startswith("assert "):
             return
-        if not depends:
-            self.frozen.append(place(file, line, code))
-            return
+        if _On.ELEMENTS in depends:
+            raise ExportError(
+                f"{place(file, line, code)}: a number is taken from a tensor, and a trace keeps that of the example; "
+                "keep it a tensor: torch.where, a mask (torch.arange(n) < length), x[:, :n] with n a 0-d tensor"
+            )
         raise ExportError(
-            f"{place(file, line, code)}: a number is taken from a tensor, and a trace keeps that of the example; "
-            "keep it a tensor: torch.where, a mask (torch.arange(n) < length), x[:, :n] with n a 0-d tensor"
+            f"{place(file, line, code)}: a number is made of a dynamic size, and a trace keeps that of the example; "
+            "compute with the sizes as they are (no int(), no loop, no branch), or leave them out of dynamic_shapes"
         )
 
 
@@ -394,6 +457,7 @@ class _Call:
         self.tensors = list(tensors_in((args, kwargs)))
         self.args, self.kwargs = mode._values(tuple(args)), mode._values(kwargs)
         self.depends = mode._depends((args, kwargs))
+        self._axes = mode._dynamic_axes(name, [mode.value(tensor) for tensor in self.tensors])
         self.given = {id(mode.value(tensor)): tensor for tensor in self.tensors}
         self._versions = [(tensor, _version(mode.value(tensor))) for tensor in self.tensors]
         if name == "__getitem__":
@@ -403,15 +467,17 @@ class _Call:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", torch.jit.TracerWarning)
             result = self.func(*self.args, **self.kwargs)
-        if any(_CONVERSION in str(one.message) for one in told):
-            self.mode._refuse_number(self.depends)
+        if any(_CONVERSION in str(one.message) and not _is_assertion(one) for one in told):
+            # A function that PyTorch has written in Python looks at sizes, an operator at elements.
+            sizes = _On.SIZES if any(self._axes) else _On.NOTHING
+            self.mode._refuse_number(sizes if inspect.isfunction(self.func) else self.depends)
         return result
 
     def makes_sizes(self) -> bool:
         """Whether the sizes of the results may depend on what the inputs hold."""
         if any(self.mode._entry(tensor).sized for tensor in self.tensors):
             return True
-        if not self.depends:
+        if _On.ELEMENTS not in self.depends:
             return False
         if self.name in SELECTING or (self.name == "where" and len(self.args) == 1):
             return True
@@ -421,7 +487,7 @@ class _Call:
         if not str(space).startswith(("aten", "prim")):
             return True  # an operator of some library
         return self.name not in ELEMENTWISE and any(
-            is_number(self.mode.value(t)) and self.mode._is_unknown(t) for t in self.tensors
+            is_number(self.mode.value(t)) and _On.ELEMENTS in self.mode._depends(t) for t in self.tensors
         )
 
     def follow_hidden_writes(self) -> None:
@@ -447,6 +513,17 @@ def _same(first: Any, second: Any) -> bool:
     if isinstance(first, Tensor) or isinstance(second, Tensor):
         return first is second
     return type(first) is type(second) and bool(first == second)
+
+
+def _asked(args: Any, kwargs: Any, tensor: Tensor) -> set[int]:
+    """The axis that ``x.size(axis)`` asks for; all axes for a number of elements."""
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    rank = len(shape_of(tensor))
+    return {dim % rank} if isinstance(dim, int) and rank else set(range(rank))
+
+
+def _is_assertion(told: warnings.WarningMessage) -> bool:
+    return linecache.getline(told.filename, told.lineno).strip().startswith("assert ")
 
 
 def _version(tensor: Tensor) -> int:

@@ -28,8 +28,7 @@ def place_of_difference(captured: Captured, confirm: Confirmation, error: NotCon
     same name in the lossless model.
     """
     if captured.program is None:
-        lines = captured.frozen[:3]
-        return f"the trace keeps the numbers that these lines make of sizes: {'; '.join(lines)}" if lines else ""
+        return ""
     nodes = {node.name: node for node in captured.program.graph.nodes}
     if confirm.telling is not None:
         found = _first_difference(captured, confirm.telling.feeds)

@@ -24,6 +24,7 @@ METADATA = names(
     untyped_storage result_type promote_types can_cast ndimension is_same_size _is_zerotensor retains_grad output_nr"""
 )
 SIZES = names("shape size numel nelement __len__")
+SHAPED = names("stride storage_offset nbytes")  # numbers that depend on sizes
 # What makes tensors of sizes that depend on the elements of the arguments.
 SELECTING = names(
     """nonzero nonzero_numpy argwhere masked_select unique unique_consecutive unique_dim _unique _unique2 bincount

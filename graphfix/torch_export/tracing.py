@@ -26,8 +26,9 @@ from graphfix.protobuf import graphs_within
 from graphfix.sources import STACK_KEY
 from graphfix.torch_export import diagnosis
 from graphfix.torch_export.captured import Captured
-from graphfix.torch_export.dim_names import named_dims
-from graphfix.torch_export.functional import Functional
+from graphfix.torch_export.dim_names import dynamic_dims
+from graphfix.torch_export.functional import Functional, Shapes
+from graphfix.torch_export.other_sizes import other_sizes
 from graphfix.torch_export.silence import silence
 from graphfix.torch_export.subject import Subject, quiet
 from graphfix.torch_export.symbolics import ONNX_TYPES, write_symbolics
@@ -56,8 +57,9 @@ def capture(
     if input_names is not None:
         _check_count(input_names, len(names), "input")
         names = list(input_names)
-    dims = named_dims(subject, dynamic_shapes) if dynamic_shapes is not None else {}
+    dims = dynamic_dims(subject, dynamic_shapes) if dynamic_shapes is not None else {}
     with silence():
+        stuck = flat.look_elsewhere(subject, dims) if any(dims.values()) else []
         model = _export(flat, subject, names, dims)
     _tell_lines(model)
     _drop_prefix(model)
@@ -72,7 +74,8 @@ def capture(
     _rename_outputs(model, dict(zip(outputs, output_names, strict=False)))
     found.outputs = dict(zip(flat.results, output_names, strict=False))
     found.notes += flat.notes()
-    found.frozen = flat.frozen
+    if stuck:
+        found.notes.append(f"the module runs with no other size of {', '.join(stuck)}: only the example's was traced")
     return found
 
 
@@ -87,8 +90,25 @@ class _Flat(torch.nn.Module):
         self.results: list[int] = []
         self.numbers: list[int] = []
         self.written: list[str] = []
-        self.frozen: list[str] = []
         self.problem: ExportError | None = None
+        self._others: list[tuple[str, Shapes]] | None = None
+        self._calls: list[tuple[str, Shapes]] = []
+
+    def look_elsewhere(self, subject: Subject, dims: Dims) -> list[str]:
+        """Run with other sizes of the dynamic dims, and keep what calls that made. The result are dims that have none.
+
+        Raises ExportError when the module takes no other sizes.
+        """
+        leaves, stuck = other_sizes(subject, dims)
+        with quiet():
+            try:
+                tensors = tuple(leaves[n].detach().clone() for n in self.positions)
+                torch.jit.trace(self, tensors, check_trace=False)
+            except Exception as error:
+                raise (self.problem or diagnosis.tracing_error(error, subject.name)) from error
+        self._others = self._calls
+        self.module = copy.deepcopy(subject.module)
+        return stuck
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         leaves = [copy.copy(leaf) if not isinstance(leaf, Tensor) else leaf for leaf in self._leaves]
@@ -96,7 +116,8 @@ class _Flat(torch.nn.Module):
             leaves[n] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
         buffers = dict(self.module.named_buffers())
-        mode = Functional(tensors)
+        mode = Functional(tensors, self._others)
+        self._calls = mode.calls
         try:
             with mode:
                 result = self.module(*args, **kwargs)
@@ -106,7 +127,6 @@ class _Flat(torch.nn.Module):
         flat = pytree.tree_flatten(result)[0]
         self.results = [n for n, one in enumerate(flat) if isinstance(one, Tensor)]
         self.numbers = [n for n, one in enumerate(flat) if isinstance(one, (bool, int, float))]
-        self.frozen = list(dict.fromkeys(mode.frozen))
         self.written = sorted(name for name, tensor in buffers.items() if mode.written(tensor))
         outputs: list[Tensor] = []
         taken = {memory_of(tensor) for tensor in (*tensors, *self.parameters(), *self.buffers())}

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
-from collections import Counter
-from typing import Any
 
 import numpy as np
 import onnx
@@ -18,42 +15,8 @@ torch = require("torch")
 pytestmark = pytest.mark.torch
 
 from engine import run_all  # noqa: E402
-from torch_writes import SIZES, WRITES, Write  # noqa: E402
-
-UNWANTED = ("ATen", "ScatterND", "ScatterElements", "NonZero")
-GROUP = 10  # writes in one model: an export takes as long for ten as for one
-GROUPS = [WRITES[k : k + GROUP] for k in range(0, len(WRITES), GROUP)]
-
-
-class Together(torch.nn.Module):
-    """Several functions in one model, each on its own arguments."""
-
-    def __init__(self, writes: list[Write]) -> None:
-        super().__init__()
-        self.writes = writes
-
-    def forward(self, args):
-        return [write.function(*some) for write, some in zip(self.writes, args, strict=True)]
-
-
-def expected(writes: list[Write], args: Any) -> list[np.ndarray]:
-    results = [w.function(*copy.deepcopy(a)) for w, a in zip(writes, args, strict=True)]
-    return [t.numpy() for r in results for t in (r if isinstance(r, tuple) else (r,))]
-
-
-def hold(model: onnx.ModelProto, writes: list[Write], sizes: dict[str, int], seed: int) -> None:
-    """The model gives PyTorch's answers on arguments of these sizes."""
-    args = [write.make(sizes, seed) for write in writes]
-    flat = [tensor.numpy() for tensor in itertools.chain(*args)]
-    got = run_all(model, dict(zip((i.name for i in model.graph.input), flat, strict=True)))
-    for answer, result in zip(expected(writes, args), got.values(), strict=True):
-        assert result.dtype == answer.dtype
-        tolerance = 2e-3 if answer.dtype == np.float16 else 1e-5
-        np.testing.assert_allclose(result, answer, rtol=tolerance, atol=tolerance)
-
-
-def unwanted(model: onnx.ModelProto) -> Counter[str]:
-    return Counter(n.op_type for n in model.graph.node if n.op_type in UNWANTED)
+from torch_exports import GROUPS, Together, hold, unwanted  # noqa: E402
+from torch_writes import SIZES, WRITES  # noqa: E402
 
 
 @pytest.mark.parametrize("group", range(len(GROUPS)))
@@ -199,7 +162,7 @@ class Stamped(torch.nn.Module):
 
 def test_a_difference_is_no_success() -> None:
     with pytest.raises(graphfix.NotConfirmedError, match="output"):
-        graphfix.export(Stamped(), (torch.ones(3, 3),), verify="model")
+        graphfix.export(Stamped(), (torch.ones(3, 3),), verify="model", route="torch.export")
 
 
 def test_a_wrong_translation_is_traced_to_its_line(monkeypatch) -> None:
@@ -228,7 +191,7 @@ def test_a_wrong_translation_is_traced_to_its_line(monkeypatch) -> None:
     with pytest.raises(
         graphfix.NotConfirmedError, match=r"aten\.sigmoid in inner at .*test_export\.py:\d+, return x.sig"
     ):
-        graphfix.export(Outer(), (torch.ones(3),), verify="model")
+        graphfix.export(Outer(), (torch.ones(3),), verify="model", route="torch.export")
 
 
 def test_random_outputs_are_not_called_equal() -> None:

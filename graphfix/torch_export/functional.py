@@ -41,19 +41,18 @@ from graphfix.torch_export.operators import (
     TO_PYTHON,
     UNFOLLOWED,
     UNWRITTEN,
-    is_inplace,
     is_mask,
     is_number,
     name_of,
-    out_of_place,
     tensors_in,
     written_argument,
 )
 from graphfix.torch_export.untraced import memory_of, shape_of, untraced
-from graphfix.torch_export.user_code import located, user_line, where
+from graphfix.torch_export.user_code import in_assertion, is_assertion, located, user_line, where
 from graphfix.torch_export.views import UnfollowedView, View
 
 _SUBSCRIPTS = ("__getitem__", "__setitem__")
+_DISPATCHES = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 _CONVERSION = "Converting a tensor to a Python"  # how a warning of the tracer begins
 
 
@@ -96,12 +95,19 @@ class _Entry:
 class Functional(TorchFunctionMode):
     """Makes the calls of PyTorch within it functional.
 
-    ``inputs`` are the tensors whose elements are unknown. ``others`` are the ``calls`` of a run with other sizes of the
-    dynamic dims, if there are any: the name of each, and the shapes of its tensors.
+    ``inputs`` are the tensors whose elements are unknown, ``parameters`` the module's own. ``others`` are the ``calls``
+    of a run with other sizes of the dynamic dims, if there are any: the name of each, and the shapes of its tensors.
     """
 
-    def __init__(self, inputs: Iterable[Tensor], others: Sequence[tuple[str, Shapes]] | None = None) -> None:
+    def __init__(
+        self,
+        inputs: Iterable[Tensor],
+        parameters: Iterable[Tensor] = (),
+        others: Sequence[tuple[str, Shapes]] | None = None,
+    ) -> None:
         super().__init__()
+        self._replaced: list[tuple[Any, str, Any]] = []  # what PyTorch had in the place of ours
+        self._parameters = {id(tensor) for tensor in parameters}
         self.calls: list[tuple[str, Shapes]] = []
         self._others = others
         self._in_step = True  # whether the other run made the same calls up to here
@@ -130,22 +136,28 @@ class Functional(TorchFunctionMode):
     def __enter__(self) -> Functional:
         # PyTorch before 2.5 does not show a mode the subscripts of plain tensors.
         for name in _SUBSCRIPTS:
-            setattr(Tensor, name, self._shown(getattr(Tensor, name)))
-        self._apply = torch.autograd.Function.__dict__.get("apply")
-        torch.autograd.Function.apply = classmethod(  # type: ignore[assignment]
-            lambda function, *args, **kwargs: self._applied(function, *args, **kwargs)
+            self._replace(Tensor, name, self._shown(getattr(Tensor, name)))
+        # Functions that are written in Python are followed on the inside.
+        for name in _DISPATCHES:
+            self._replace(torch.nn.functional, name, lambda *tensors: False)
+        self._replace(
+            torch.autograd.Function, "apply", classmethod(lambda *args, **kwargs: self._applied(*args, **kwargs))
         )
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        for name in _SUBSCRIPTS:
-            delattr(Tensor, name)  # that of the base class is in sight again
-        if self._apply is not None:
-            torch.autograd.Function.apply = self._apply  # type: ignore[method-assign]
-        else:
-            del torch.autograd.Function.apply
+        while self._replaced:
+            owner, name, before = self._replaced.pop()
+            if before is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+    def _replace(self, owner: Any, name: str, function: Any) -> None:
+        self._replaced.append((owner, name, vars(owner).get(name)))
+        setattr(owner, name, function)
 
     def _applied(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """A function with a gradient of its own: without gradients, its forward alone."""
@@ -193,16 +205,14 @@ class Functional(TorchFunctionMode):
             return self._write_call(call, target)
         if kwargs.get("out") is not None:
             return self._write_out(call)
-        if is_inplace(func, args, kwargs):
-            tensor, args, kwargs = out_of_place(func, args, kwargs)
-            result = self._read(_Call(self, func, name, args, kwargs))
-            return self._write(tensor, self.value(result), self._depends((args, kwargs)))
         return self._read(call)
 
     # --- calls that make new tensors, or views
 
     def _looked_up(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         args, kwargs = self._values(args), self._values(kwargs)
+        if name == "size" and len(args) == 2 and isinstance(args[1], int):
+            args = (args[0], args[1] % len(shape_of(args[0])))  # the exporter does not always know the rank
         result = func(*args, **kwargs)
         tensors = list(tensors_in((args, kwargs)))
         axes = self._dynamic_axes(name, tensors)[0] if tensors else set()
@@ -383,7 +393,11 @@ class Functional(TorchFunctionMode):
     def _entry(self, tensor: Tensor) -> _Entry:
         entry = self._entries.get(id(tensor))
         if entry is None:
-            entry = _Entry(tensor, _Root(tensor), (), tensor)
+            value = tensor
+            if id(tensor) not in self._parameters and tensor.requires_grad:
+                with untraced():
+                    value = tensor.detach()  # a parameter of no module here is a constant
+            entry = _Entry(tensor, _Root(value), (), value)
             self._enter(entry, memory_of(tensor))
         return entry
 
@@ -421,10 +435,10 @@ class Functional(TorchFunctionMode):
         """The trace would keep a number of the example; an assertion needs it for no result."""
         if not depends:
             return
+        if in_assertion():
+            return
         file, line = user_line()
         code = linecache.getline(file, line).strip()
-        if code.startswith("assert "):
-            return
         if _On.ELEMENTS in depends:
             raise ExportError(
                 f"{place(file, line, code)}: a number is taken from a tensor, and a trace keeps that of the example; "
@@ -467,7 +481,7 @@ class _Call:
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", torch.jit.TracerWarning)
             result = self.func(*self.args, **self.kwargs)
-        if any(_CONVERSION in str(one.message) and not _is_assertion(one) for one in told):
+        if any(_CONVERSION in str(one.message) and not is_assertion(one.filename, one.lineno) for one in told):
             # A function that PyTorch has written in Python looks at sizes, an operator at elements.
             sizes = _On.SIZES if any(self._axes) else _On.NOTHING
             self.mode._refuse_number(sizes if inspect.isfunction(self.func) else self.depends)
@@ -520,10 +534,6 @@ def _asked(args: Any, kwargs: Any, tensor: Tensor) -> set[int]:
     dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
     rank = len(shape_of(tensor))
     return {dim % rank} if isinstance(dim, int) and rank else set(range(rank))
-
-
-def _is_assertion(told: warnings.WarningMessage) -> bool:
-    return linecache.getline(told.filename, told.lineno).strip().startswith("assert ")
 
 
 def _version(tensor: Tensor) -> int:

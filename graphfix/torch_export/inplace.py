@@ -70,6 +70,12 @@ def _diagonal_filled(data: Tensor, value: float, wrap: bool = False) -> Tensor:
     return torch.diagonal_scatter(data, torch.full_like(data.diagonal(), value))
 
 
+def _unflattened(data: Tensor, dim: int, sizes: Any) -> Tensor:
+    """The exporter fixes the sizes of what its own translation of unflatten() makes."""
+    dim %= data.dim()
+    return data.reshape([*data.shape[:dim], *sizes, *data.shape[dim + 1 :]])
+
+
 def _of_tensors(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """An operator that the exporter does not know of a tensor and a number."""
 
@@ -90,6 +96,7 @@ INSTEAD: dict[str, Callable[..., Tensor]] = {
     "index_put": _index_put,
     "put": _put,
     "index_reduce": _index_reduce,
+    "unflatten": _unflattened,
     "data": Tensor.detach,  # the trace does not see .data
     "bitwise_and": _of_tensors(torch.bitwise_and),
     "bitwise_or": _of_tensors(torch.bitwise_or),

@@ -60,9 +60,10 @@ def limits(program: torch.export.ExportedProgram, names: Mapping[str, str]) -> L
         if node.op == "placeholder" and node.name in names and isinstance(value, torch.Tensor):
             found.dims[names[node.name]] = tuple(d if isinstance(d, int) else d.node.expr for d in value.shape)
     for symbol, values in program.range_constraints.items():
-        low = int(values.lower) if values.lower.is_number and values.lower.is_finite else 0
-        bounded = values.upper.is_number and values.upper.is_finite and values.upper < 2**60
-        found.ranges[symbol] = max(low, 0), int(values.upper) if bounded else None
+        # An infinity of PyTorch's own calls itself finite, and is no int.
+        low = int(values.lower) if values.lower.is_number and values.lower > 0 else 0
+        bounded = values.upper.is_number and values.upper < 2**60
+        found.ranges[symbol] = low, int(values.upper) if bounded else None
     return found
 
 

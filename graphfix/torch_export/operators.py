@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,22 +77,6 @@ def written_argument(name: str, args: Any, kwargs: Any) -> int | None:
     if name in AUGMENTED or (name.endswith("_") and not name.endswith("__")):
         return 0 if args and isinstance(args[0], Tensor) else None
     return None
-
-
-def is_inplace(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether a function of torch.nn.functional is to work in place."""
-    if getattr(func, "__module__", "") != "torch.nn.functional" or not inspect.isfunction(func):
-        return False
-    if "inplace" not in inspect.signature(func).parameters:
-        return False
-    return bool(inspect.signature(func).bind(*args, **kwargs).arguments.get("inplace", False))
-
-
-def out_of_place(func: Any, args: Any, kwargs: Any) -> tuple[Tensor, Any, Any]:
-    """The tensor that a function would write in place, and the arguments with which it does not."""
-    bound = inspect.signature(func).bind(*args, **kwargs)
-    bound.arguments["inplace"] = False
-    return next(tensors_in(bound.args)), bound.args, bound.kwargs
 
 
 def tensors_in(given: Any) -> Iterator[Tensor]:

@@ -18,8 +18,9 @@ def other_sizes(subject: Subject, dims: Mapping[int, Mapping[int, str]]) -> tupl
     """Flat arguments with which the module runs, and as many dynamic dims as possible of other sizes.
 
     ``dims`` are the names of the dynamic axes, by the positions of the arguments; equal names are one size. Elements
-    are those of the example, over and over; more of a mask is False, so that it selects as much as before. The second result are the names of dims that cannot be changed alone or
-    with those before them. Raises ExportError when none can.
+    are those of the example, over and over; more of a mask is False, so that it selects as much as before. The second
+    result are the names of dims that cannot be changed, alone or with those before them. Raises ExportError when none
+    can.
     """
     old = _sizes(subject, dims)
     new = dict(old)

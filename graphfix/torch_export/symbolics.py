@@ -41,19 +41,26 @@ ONNX_TYPES = {
     torch.bfloat16: 16,
 }
 
+_SAME = ("lift", "lift_fresh", "lift_fresh_copy")  # how constants come into a trace
+
 
 @contextmanager
 def write_symbolics(opset: int) -> Iterator[None]:
     """The exporter keeps index writes as ATen nodes while this is open."""
-    names = [f"aten::{name}" for name in WRITES]
-    for name in names:
-        operator = name.removeprefix("aten::")
-        torch.onnx.register_custom_op_symbolic(name, _keep(operator, WRITES[operator]), opset)
+    made = {f"aten::{name}": _keep(name, parameters) for name, parameters in WRITES.items()}
+    made |= {f"aten::{name}": _same for name in _SAME}
+    for name, symbolic in made.items():
+        torch.onnx.register_custom_op_symbolic(name, symbolic, opset)
     try:
         yield
     finally:
-        for name in names:
+        for name in made:
             torch.onnx.unregister_custom_op_symbolic(name, opset)
+
+
+def _same(g, data):  # type: ignore[no-untyped-def]  # PyTorch before 2.6 reads the annotation of g as a class
+    """An operator that returns what it is given."""
+    return data
 
 
 def _keep(operator: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
@@ -71,7 +78,7 @@ def _keep(operator: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
         made.setType(data.type() if kept != "index" else _of_unknown_shape(data.type()))
         return made
 
-    symbolic.__annotations__.clear()  # PyTorch before 2.6 reads that of the first parameter as a class
+    symbolic.__annotations__.clear()  # see _same
     return symbolic
 
 

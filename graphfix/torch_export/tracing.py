@@ -32,7 +32,6 @@ from graphfix.torch_export.other_sizes import other_sizes
 from graphfix.torch_export.silence import silence
 from graphfix.torch_export.subject import Subject, quiet
 from graphfix.torch_export.symbolics import ONNX_TYPES, write_symbolics
-from graphfix.torch_export.untraced import memory_of
 from graphfix.torch_export.user_code import is_user_code
 
 Dims = Mapping[int, Mapping[int, str]]  # names of axes, by the positions of the arguments
@@ -71,7 +70,7 @@ def capture(
         output_names = ["output"] if len(outputs) == 1 else [f"output_{n}" for n in range(len(outputs))]
         output_names = [_free(name, names) for name in output_names]
     _check_count(output_names, len(outputs), "output")
-    _rename_outputs(model, dict(zip(outputs, output_names, strict=False)))
+    _name_outputs(model, output_names)
     found.outputs = dict(zip(flat.results, output_names, strict=False))
     found.notes += flat.notes()
     if stuck:
@@ -105,7 +104,7 @@ class _Flat(torch.nn.Module):
                 tensors = tuple(leaves[n].detach().clone() for n in self.positions)
                 torch.jit.trace(self, tensors, check_trace=False)
             except Exception as error:
-                raise (self.problem or diagnosis.tracing_error(error, subject.name)) from error
+                raise self.told(error, subject) from None
         self._others = self._calls
         self.module = copy.deepcopy(subject.module)
         return stuck
@@ -116,7 +115,7 @@ class _Flat(torch.nn.Module):
             leaves[n] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
         buffers = dict(self.module.named_buffers())
-        mode = Functional(tensors, self._others)
+        mode = Functional(tensors, self.parameters(), self._others)
         self._calls = mode.calls
         try:
             with mode:
@@ -128,14 +127,11 @@ class _Flat(torch.nn.Module):
         self.results = [n for n, one in enumerate(flat) if isinstance(one, Tensor)]
         self.numbers = [n for n, one in enumerate(flat) if isinstance(one, (bool, int, float))]
         self.written = sorted(name for name, tensor in buffers.items() if mode.written(tensor))
-        outputs: list[Tensor] = []
-        taken = {memory_of(tensor) for tensor in (*tensors, *self.parameters(), *self.buffers())}
-        for n in self.results:
-            value = mode.value(flat[n])
-            # Each output is a tensor of its own.
-            outputs.append(value.clone() if memory_of(value) in taken else value)
-            taken.add(memory_of(value))
-        return tuple(outputs)
+        return tuple(mode.value(flat[n]) for n in self.results)
+
+    def told(self, error: Exception, subject: Subject) -> ExportError:
+        """What to say of an error of the trace or the exporter."""
+        return self.problem or diagnosis.tracing_error(error, subject.name)
 
     def notes(self) -> list[str]:
         """What is to be known of the module."""
@@ -169,7 +165,7 @@ def _export(flat: _Flat, subject: Subject, names: list[str], dims: Dims) -> onnx
                     **extra,
                 )
         except Exception as error:
-            raise (flat.problem or diagnosis.tracing_error(error, subject.name)) from error
+            raise flat.told(error, subject) from None
         return onnx.load(path)
 
 
@@ -222,10 +218,18 @@ def _keep_inputs(model: onnx.ModelProto, subject: Subject, names: Mapping[int, s
     model.graph.input.extend(kept)
 
 
-def _rename_outputs(model: onnx.ModelProto, names: Mapping[str, str]) -> None:
-    for value in model.graph.output:
-        value.name = names[value.name]
-    _rename_tensors(model.graph, names)
+def _name_outputs(model: onnx.ModelProto, names: Sequence[str]) -> None:
+    """Name the outputs. One that is an input, a parameter or another output becomes a copy of it."""
+    made = {name for node in model.graph.node for name in node.output}
+    renamed: dict[str, str] = {}
+    for value, name in zip(model.graph.output, names, strict=True):
+        if value.name in made and value.name not in renamed:
+            renamed[value.name] = name
+        else:
+            model.graph.node.append(onnx.helper.make_node("Identity", [value.name], [name]))
+        value.name = name
+    for graph in graphs_within(model.graph):
+        _rename_tensors(graph, renamed)
 
 
 def _drop_prefix(model: onnx.ModelProto) -> None:

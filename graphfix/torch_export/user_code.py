@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import linecache
 import sys
 import sysconfig
@@ -32,6 +34,35 @@ def user_line() -> tuple[str, int]:
     while frame is not None and not is_user_code(frame.f_code.co_filename):
         frame = frame.f_back  # type: ignore[assignment]
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
+
+
+def in_assertion() -> bool:
+    """Whether the line that runs, the user's or PyTorch's, only checks something."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame is not None and is_assertion(frame.f_code.co_filename, frame.f_lineno)
+
+
+def is_assertion(file: str, line: int) -> bool:
+    """Whether a line belongs to an assert, or to the condition of an if that does nothing but raise."""
+    return any(first <= line <= last for first, last in _assertions(file))
+
+
+@functools.lru_cache(maxsize=64)
+def _assertions(file: str) -> list[tuple[int, int]]:
+    """The first and last lines of the assertions of a file."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return []
+    found: list[ast.AST] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert):
+            found.append(node)
+        elif isinstance(node, ast.If) and not node.orelse and all(isinstance(one, ast.Raise) for one in node.body):
+            found.append(node.test)
+    return [(node.lineno, node.end_lineno or node.lineno) for node in found]  # type: ignore[attr-defined]
 
 
 def where() -> str:

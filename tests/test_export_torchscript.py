@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -203,8 +204,8 @@ def subscripts_of_all_kinds(x, i, j):
     x[0, ..., i] = 3.0
     x[1, None, j, 2:, None] = torch.arange(2.0).reshape(1, 1, 1, 1, 2)[..., :1]
     x[np.array([0, 1]), 0] = 8
-    x[torch.tensor(True)] += 1
     x[x[0, 0, 0, 0] > 100] = 0
+    x[torch.tensor(True)] = x + 1
     x[:, torch.tensor([True, False, True])] *= 2
     return x
 
@@ -466,12 +467,16 @@ def test_the_route_is_chosen_and_named() -> None:
     result = graphfix.export(cut, args, verify="model")
     entries = {p.key: p.value for p in result.model.metadata_props}
     notes = " ".join(result.report.notes)
-    if entries["graphfix.route"].startswith("TorchScript"):
+    both = "onnxscript" in sys.modules
+    if both and entries["graphfix.route"].startswith("TorchScript"):
         assert "not by torch.export: " in notes
-    with pytest.raises(graphfix.ExportError, match=r"torch\.export cannot.*; by torchscript: .*a number is taken"):
+    words = r"torch\.export cannot.*; by torchscript: .*a number is taken" if both else "a number is taken"
+    with pytest.raises(graphfix.ExportError, match=words):
         graphfix.export(broken, args)
     with pytest.raises(graphfix.UsageError, match="route"):
         graphfix.export(cut, args, route="tracing")  # type: ignore[arg-type]
+    if not hasattr(torch, "export"):  # before 2.1
+        return
     program = torch.export.export(Accumulating().eval(), (f(3, 4),), {"scale": torch.tensor(1.0)})
     with pytest.raises(graphfix.UsageError, match="give the module"):
         graphfix.export(program, route="torchscript")

@@ -290,6 +290,8 @@ class Functional(TorchFunctionMode):
     def _know(self, result: Tensor, call: _Call, depends: _On, pick: int | None) -> None:
         memory = memory_of(result)
         parent = next((t for t in call.tensors if memory and memory_of(self.value(t)) == memory), None)
+        if call.name == "diagonal":
+            parent = call.tensors[0]  # ours is a copy
         sized = result.dim() > 0 and call.makes_sizes()
         if parent is None:
             self._enter(_Entry(result, _Root(result), (), result, 0, depends, sized), memory)

@@ -76,11 +76,22 @@ def _unflattened(data: Tensor, dim: int, sizes: Any) -> Tensor:
     return data.reshape([*data.shape[:dim], *sizes, *data.shape[dim + 1 :]])
 
 
-def _of_tensors(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """An operator that the exporter does not know of a tensor and a number."""
+def _diagonal(data: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """By indices: the exporter multiplies by a mask, which makes NaN of infinities, and fixes the size."""
+    others = [axis for axis in range(data.dim()) if axis not in (dim1 % data.dim(), dim2 % data.dim())]
+    front = data.permute([dim1, dim2, *others])
+    above, left = max(-offset, 0), max(offset, 0)
+    rows, columns = (subscript.number_tensor(front.shape[axis]) for axis in (0, 1))
+    along = torch.arange(torch.clamp(torch.minimum(rows - above, columns - left), min=0))
+    return front[along + above, along + left].permute([*range(1, data.dim() - 1), 0])
 
-    def operate(data: Any, other: Any) -> Tensor:
-        return function(*(one if isinstance(one, Tensor) else torch.tensor(one) for one in (data, other)))
+
+def _of_tensors(bitwise: Callable[..., Tensor], logical: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """An operator that the exporter does not know of a tensor and a number, nor always of bools."""
+
+    def operate(*operands: Any) -> Tensor:
+        tensors = [one if isinstance(one, Tensor) else torch.tensor(one) for one in operands]
+        return (logical if all(one.dtype == torch.bool for one in tensors) else bitwise)(*tensors)
 
     return operate
 
@@ -97,9 +108,10 @@ INSTEAD: dict[str, Callable[..., Tensor]] = {
     "put": _put,
     "index_reduce": _index_reduce,
     "unflatten": _unflattened,
+    "diagonal": _diagonal,
     "data": Tensor.detach,  # the trace does not see .data
-    "bitwise_and": _of_tensors(torch.bitwise_and),
-    "bitwise_or": _of_tensors(torch.bitwise_or),
-    "bitwise_xor": _of_tensors(torch.bitwise_xor),
+    "bitwise_and": _of_tensors(torch.bitwise_and, torch.logical_and),
+    "bitwise_or": _of_tensors(torch.bitwise_or, torch.logical_or),
+    "bitwise_xor": _of_tensors(torch.bitwise_xor, torch.logical_xor),
 }
 INSTEAD |= {f"__{name}__": INSTEAD[f"bitwise_{name}"] for name in ("and", "or", "xor")}

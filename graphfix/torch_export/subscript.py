@@ -92,13 +92,17 @@ def slice_scatter(data: Tensor, value: Tensor, dim: int, where: slice) -> Tensor
     if hasattr(torch, "sym_int") or not any(isinstance(bound, Tensor) for bound in bounds):
         return torch.slice_scatter(data, value, dim, *bounds, step)
     # Tracing, PyTorch 1.13 mixes up bounds of which one is a tensor.
-    size = torch.as_tensor(data.shape[dim])
-    start, stop = (
-        size if bound is None else torch.where(torch.as_tensor(bound) < 0, bound + size, torch.as_tensor(bound))
-        for bound in (where.start or 0, where.stop)
-    )
+    size = number_tensor(data.shape[dim])
+    first = number_tensor(0 if where.start is None else where.start)
+    last = size if where.stop is None else number_tensor(where.stop)
+    start, stop = (torch.where(bound < 0, bound + size, bound) for bound in (first, last))
     start, stop = (torch.minimum(torch.clamp(bound, min=0), size) for bound in (start, stop))
     return torch.index_copy(data, dim, torch.arange(start, torch.maximum(start, stop), step), value)
+
+
+def number_tensor(number: Any) -> Tensor:
+    """A number as a tensor. A size is one while PyTorch traces, and torch.as_tensor() would make it a constant."""
+    return number if isinstance(number, Tensor) else torch.tensor(number)
 
 
 def as_index_tensor(values: Any) -> Any:

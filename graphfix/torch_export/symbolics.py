@@ -75,7 +75,7 @@ def _keep(operator: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
                     inputs.append(_operand(g, one, _type(data) if name in LIKE_DATA else None))
         kept = operator.removeprefix("_unsafe_")
         made = g.op(f"{ATEN_DOMAIN}::ATen", *inputs, operator_s=kept, overload_name_s="", **attributes)
-        made.setType(data.type() if kept != "index" else _of_unknown_shape(data.type()))
+        made.setType(data.type() if kept != "index" else _of_unknown_sizes(g, data.type()))
         return made
 
     symbolic.__annotations__.clear()  # see _same
@@ -118,5 +118,7 @@ def _type(value: Any) -> Any:
     return _TYPES.get(kind) if kind else None
 
 
-def _of_unknown_shape(kind: Any) -> Any:
-    return kind.with_sizes(None) if hasattr(kind, "with_sizes") else kind
+def _of_unknown_sizes(g: Any, kind: Any) -> Any:
+    """The type of what is read: of the rank that the trace has. The sizes are those of the example."""
+    rank = g.original_node.output().type().dim()
+    return kind.with_sizes([None] * rank) if rank is not None and hasattr(kind, "with_sizes") else kind

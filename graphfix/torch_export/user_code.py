@@ -18,6 +18,7 @@ from graphfix.sources import place
 
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)
+_DISPATCHER = torch.overrides.__file__
 _STANDARD = sysconfig.get_paths()["stdlib"]
 
 
@@ -39,7 +40,7 @@ def user_line() -> tuple[str, int]:
 def in_assertion() -> bool:
     """Whether the line that runs, the user's or PyTorch's, only checks something."""
     frame = sys._getframe()
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame is not None and frame.f_code.co_filename.startswith((_HERE, _DISPATCHER)):
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None and is_assertion(frame.f_code.co_filename, frame.f_lineno)
 

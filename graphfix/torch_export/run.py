@@ -46,7 +46,8 @@ def run_export(
     session = TorchSession(given, captured)
     confirm = Confirmation(session, captured.model, given.name)
     try:
-        result = run_fix(captured.model, None, confirm, progress, opset=OPSET if opset is None else opset, **options)
+        wanted = OPSET if opset is None and options.get("target") is None else opset
+        result = run_fix(captured.model, None, confirm, progress, opset=wanted, **options)
     except NotConfirmedError as error:
         raise _explained(error, captured, confirm) from error
     except GraphfixError as error:

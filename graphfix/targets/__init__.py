@@ -29,7 +29,8 @@ What is said about a tensor (`Tensor`):
 - ``at``: its position, or a list of positions; any of them is enough, and any at all when there is none
 - ``type``: element types, as ONNX calls them: "bool", "float", "float16", "int64", ...
 - ``value``: how its value comes about: "stored" (an initializer or a Constant node), "folded" (computed from stored ones
-  alone), "sized" (computed from the model's input sizes: known once those are), "run" (from the data)
+  alone), "sized" (computed from the model's input sizes: known once those are), "counted" (computed from a size that
+  depends on the data, as that of a NonZero), "run" (from the data)
 - ``shape``: "fixed" (numbers), "sized" (known once the model's input sizes are), "run" (depends on the data)
 - ``rank_over``, ``rank_under``: its rank is above, below that
 - ``negative``: true: its value is known, and one of its elements is below zero
@@ -38,7 +39,7 @@ What is said about a tensor (`Tensor`):
 - ``made_by``: the operator that makes it is one of these
 - ``typed_data``: true: it is stored, in a typed field of its TensorProto (as onnx.helper.make_tensor does) and not as
   raw bytes
-- ``named``: true: the file declares it with a size that has a name
+- ``named``: true: value_info of the file declares it with a size that is named as one of an input
 
 What is not known of a tensor, such as its rank, never fulfils a condition: a rule speaks of what is sure.
 """

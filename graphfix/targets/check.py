@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
 from graphfix.facts import Facts
 from graphfix.graph import Constant, Model, Node, Scope, Value
 from graphfix.report import Finding
-from graphfix.targets.model import Rule, Target, Tensor
+from graphfix.targets.model import VALUES, Rule, Target, Tensor
 from graphfix.targets.origins import Level, Origins
 
-VALUE_LEVELS = {"stored": Level.STORED, "folded": Level.FOLDED, "sized": Level.SIZED, "run": Level.RUN}
-SHAPE_LEVELS = {"fixed": Level.FOLDED, "sized": Level.SIZED, "run": Level.RUN}
+VALUE_LEVELS = {word: Level[word.upper()] for word in VALUES}
+SHAPE_LEVELS = {"fixed": Level.FOLDED, "sized": Level.SIZED, "run": Level.COUNTED}
 
 
 class Checker:
@@ -24,11 +25,9 @@ class Checker:
         self._model = model
         self._facts = facts
         self._origins = Origins(model, facts)
-        self._named = {
-            value.name
-            for value in model.proto.graph.value_info
-            if any(dim.dim_param for dim in value.type.tensor_type.shape.dim)
-        }
+        graph = model.proto.graph
+        names = {name for value in graph.input for name in _size_names(value)}
+        self._named = {value.name for value in graph.value_info if not names.isdisjoint(_size_names(value))}
         self._anywhere = [rule for rule in target.rules if "*" in rule.op]
         self._inputs = [rule for rule in target.rules if "input" in rule.op]
         self._by_op: dict[str, list[Rule]] = {}
@@ -119,6 +118,10 @@ class Checker:
             return False
         pairs = [(a.constant, b.constant) for a, b in zip(sizes, others, strict=False)]
         return any(a is not None and b is not None and a > b for a, b in pairs)
+
+
+def _size_names(value: onnx.ValueInfoProto) -> list[str]:
+    return [dim.dim_param for dim in value.type.tensor_type.shape.dim if dim.dim_param]
 
 
 def _has_typed_data(tensor: Value) -> bool:

@@ -6,6 +6,15 @@ from graphfix.targets.loading import find_target, load_target, target_names
 from graphfix.targets.model import Rule, Target, Tensor
 
 
+VALUE_WORDS = {
+    "stored": "stored",
+    "folded": "computed from constants",
+    "sized": "computed from input sizes",
+    "counted": "computed from sizes that depend on the data",
+    "run": "computed from data",
+}
+
+
 def target_table() -> str:
     """One line an engine: name, version, opsets, number of rules, what it is."""
     rows = [("target", "version", "opsets", "rules", "")]
@@ -65,8 +74,7 @@ def _tensor_text(kind: str, said: Tensor) -> str:
     if said.type:
         parts.append(f"of type {' or '.join(said.type)}")
     if said.value:
-        words = {"stored": "stored", "folded": "computed from constants", "sized": "computed from input sizes"}
-        parts.append(f"that is {' or '.join(words.get(word, 'computed from data') for word in said.value)}")
+        parts.append(f"that is {' or '.join(VALUE_WORDS[word] for word in said.value)}")
     if said.shape:
         words = {"fixed": "fixed", "sized": "by the input sizes", "run": "by the data"}
         parts.append(f"whose shape is {' or '.join(words[word] for word in said.shape)}")

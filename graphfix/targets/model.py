@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 BLOCKING = ("refuses", "wrong", "crash")
 KINDS = (*BLOCKING, "slow", "note")
-VALUES = ("stored", "folded", "sized", "run")
+VALUES = ("stored", "folded", "sized", "counted", "run")
 SHAPES = ("fixed", "sized", "run")
 
 

@@ -13,12 +13,14 @@ from graphfix.graph import Constant, Model, Node, Value
 
 
 class Level(enum.IntEnum):
-    """Where something is known first. A shape is FOLDED when it is fixed; only values are STORED."""
+    """Where something is known first. Only values are STORED; a shape is FOLDED when it is fixed, and COUNTED when it
+    depends on the data."""
 
     STORED = 0
     FOLDED = 1
     SIZED = 2
-    RUN = 3
+    COUNTED = 3
+    RUN = 4
 
 
 # What a node's output shape is made from, besides the shapes of its inputs: the values of these inputs.
@@ -85,7 +87,7 @@ class Origins:
         elif not tensor.inputs:
             # Of the inputs of bodies and functions nothing more is known here than what their types say.
             self._values[tensor] = Level.RUN
-            self._shapes[tensor] = Level.FOLDED if fixed else Level.SIZED if tensor in self._inputs else Level.RUN
+            self._shapes[tensor] = Level.FOLDED if fixed else Level.SIZED if tensor in self._inputs else Level.COUNTED
         else:
             node: Node = tensor.inputs[0]
             self._values[tensor] = self._value_made_by(node)
@@ -101,9 +103,9 @@ class Origins:
 
     def _shape_made_by(self, node: Node) -> Level:
         if not node.standard or node.op in SHAPED_BY_DATA:
-            return Level.RUN
+            return Level.COUNTED
         givers = [node.arg(i) for i in SHAPED_BY.get(node.op, ())]
         levels = [self._values.get(giver, Level.RUN) for giver in givers if giver is not None]
         if node.op not in ("ConstantOfShape", "Range"):
-            levels += [self._shapes.get(i, Level.RUN) for i in node.inputs if i.name]
-        return max([Level.FOLDED, *levels])
+            levels += [self._shapes.get(i, Level.COUNTED) for i in node.inputs if i.name]
+        return min(max([Level.FOLDED, *levels]), Level.COUNTED)

@@ -44,7 +44,12 @@ ROUTES = ("auto", "torch.export")
 )
 @click.argument("source", metavar="MODEL.pt2|MODULE:FACTORY")
 @click.argument("output", metavar="OUT")
-@click.option("--opset", type=click.IntRange(min=7), metavar="N", help="Opset of the result (default: 18, or what --target takes).")
+@click.option(
+    "--opset",
+    type=click.IntRange(min=7),
+    metavar="N",
+    help="Opset of the result (default: 18, or what --target takes).",
+)
 @click.option(
     "--route",
     type=click.Choice(ROUTES),

@@ -18,6 +18,7 @@ from graphfix.errors import GraphfixError, LossyExportError, NotConfirmedError, 
 from graphfix.facts import Facts
 from graphfix.graph import Model, Node, Scope, attributes_of, count_nodes, walk
 from graphfix.lowering.base import Context
+from graphfix.lowering.keep import Scatter
 from graphfix.pass_base import Fault, Pass, Refusal, Repair, Rewrite, Safety, Site
 from graphfix.protobuf import all_nodes
 from graphfix.report import Finding, Left, Replacement, Report, Verification
@@ -319,33 +320,36 @@ class _Run:
 
         Of a refusal, and when OpsetTooLow is raised, nothing is left in the graph.
         """
-        avoid: frozenset[str] = frozenset()
-        while True:
-            try:
-                there = replace(site, context=replace(site.context, avoid=avoid))
-                builder, result = _emitted(rewrite, node, match, there)
-            except OpsetTooLow:
-                if not avoid:
-                    raise
-                break
-            if isinstance(result, Refusal):
-                if not avoid:
-                    return builder, result
-                break
-            if result.lowering in avoid or self.is_run(result, builder, site):
+        builder, result = _emitted(rewrite, node, match, self.suited(node, site))
+        avoid = frozenset[str]()
+        while isinstance(result, Rewrite) and result.lowering not in avoid:
+            read = [n for n in builder.nodes if any(o is result.result or o.outputs for o in n.outputs)]
+            if self.is_run(read, site):
                 return builder, result
             avoid |= {result.lowering}
             builder.abort()
+            try:
+                builder, result = _emitted(rewrite, node, match, _avoiding(avoid, site))
+            except OpsetTooLow:
+                break
+        else:
+            if isinstance(result, Rewrite) or not avoid:
+                return builder, result
         # Nothing that the target runs: then what is the best for others.
         return _emitted(rewrite, node, match, site)
 
-    def is_run(self, result: Rewrite, builder: Builder, site: Site) -> bool:
-        """Whether nothing is known against what was emitted, or there is no target."""
+    def suited(self, node: Node, site: Site) -> Site:
+        """The site, where a scatter that the target does not run is not to be kept."""
+        if node.is_op("ScatterND", "ScatterElements") and not self.is_run([node], site):
+            return _avoiding(frozenset([Scatter.name]), site)
+        return site
+
+    def is_run(self, nodes: Sequence[Node], site: Site) -> bool:
+        """Whether nothing is known against nodes, or there is no target."""
         if self.options.target is None:
             return True
-        read = [n for n in builder.nodes if any(o is result.result or o.outputs for o in n.outputs)]
         checker = Checker(self.options.target, site.scope.model, site.facts)
-        return not any(finding.blocks for finding in checker.nodes(read, site.scope))
+        return not any(finding.blocks for finding in checker.nodes(nodes, site.scope))
 
     def cut_out(self, result: Rewrite, builder: Builder) -> None:
         """Keep what is replaced and what replaces it, to compare the two alone."""
@@ -559,6 +563,10 @@ class _Run:
         yield
         self.report.stages[name] = self.report.stages.get(name, 0.0) + time.perf_counter() - start
         self.tell(Event(name, message, 1, 1))
+
+
+def _avoiding(lowerings: frozenset[str], site: Site) -> Site:
+    return replace(site, context=replace(site.context, avoid=lowerings))
 
 
 def _emitted(rewrite: Pass, node: Node, match: Any, site: Site) -> tuple[Builder, Rewrite | Refusal]:

@@ -13,7 +13,7 @@ A file says which engine it is about and holds its rules::
     op = ["ScatterND"]              # operators of the default domain; "*" for all, "input" for the model's inputs
     until = 15                      # the rule is for this opset and those before
     since = 11                      # ... and for this one and those after
-    attributes = { reduction = ["add", "max"] }  # one of these values; true: given at all; false: not given
+    attributes = { reduction = ["add", "max"] }  # one of these values; true: any, false: not given
     inputs = [{ at = 1, type = "bool" }]         # all of these have to hold; see Tensor
     outputs = [{ shape = "run" }]
     inputs_over = 2                 # more inputs than that are given
@@ -21,16 +21,16 @@ A file says which engine it is about and holds its rules::
     source = "measured: openvino 2026.4, CPU"    # where it is from: what was run, or what was read
 
 Everything in a rule but kind, op, why and source may be left out; a rule holds for a node when all that is in it does.
-``refuses`` (the model does not load, or does not run), ``wrong`` (other answers) and ``crash`` make a result that is not
-``ok`` for this engine. ``slow`` and ``note`` (a limit of some device or of values that only a run shows) do not.
+``refuses`` (the model does not load, or does not run), ``wrong`` (other answers) and ``crash`` make a result that is
+not ``ok`` for this engine. ``slow`` and ``note`` (a limit of some device, or of values that only a run shows) do not.
 
 What is said about a tensor (`Tensor`):
 
 - ``at``: its position, or a list of positions; any of them is enough, and any at all when there is none
 - ``type``: element types, as ONNX calls them: "bool", "float", "float16", "int64", ...
-- ``value``: how its value comes about: "stored" (an initializer or a Constant node), "folded" (computed from stored ones
-  alone), "sized" (computed from the model's input sizes: known once those are), "counted" (computed from a size that
-  depends on the data, as that of a NonZero), "run" (from the data)
+- ``value``: how its value comes about: "stored" (an initializer or a Constant node), "folded" (computed from stored
+  ones alone), "sized" (computed from the model's input sizes: known once those are), "counted" (computed from a size
+  that depends on the data, as that of a NonZero), "run" (from the data)
 - ``shape``: "fixed" (numbers), "sized" (known once the model's input sizes are), "run" (depends on the data)
 - ``rank_over``, ``rank_under``: its rank is above, below that
 - ``negative``: true: its value is known, and one of its elements is below zero

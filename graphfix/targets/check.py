@@ -56,9 +56,7 @@ class Checker:
             for rule in (*self._by_op.get(node.op, ()), *self._anywhere):
                 if self._applies(rule, node, scope.opset):
                     output = next((o.name for o in node.outputs if o.name), "")
-                    yield Finding(
-                        rule.kind, node.op, node.name, output, scope.path, rule.why, rule.source, rule.blocks
-                    )
+                    yield Finding(rule.kind, node.op, node.name, output, scope.path, rule.why, rule.source, rule.blocks)
 
     def _applies(self, rule: Rule, node: Node, opset: int) -> bool:
         if not rule.since <= opset <= (rule.until or opset):
@@ -67,10 +65,10 @@ class Checker:
             return False
         for name, wanted in (rule.attributes or {}).items():
             given = node.attrs.get(name)
-            if isinstance(wanted, bool):
-                if (given is not None) is not wanted:
+            if given is None:
+                if not any(one is False for one in wanted):
                     return False
-            elif (given.decode() if isinstance(given, bytes) else given) not in wanted:
+            elif not any(one is True or _is_value(given, one) for one in wanted):
                 return False
         return all(self._some(said, node.inputs, node) for said in rule.inputs) and all(
             self._some(said, node.outputs, node) for said in rule.outputs
@@ -118,6 +116,11 @@ class Checker:
             return False
         pairs = [(a.constant, b.constant) for a, b in zip(sizes, others, strict=False)]
         return any(a is not None and b is not None and a > b for a, b in pairs)
+
+
+def _is_value(given: object, wanted: object) -> bool:
+    """Whether an attribute has this value; False stands for none (and equals 0, but is not one)."""
+    return not isinstance(wanted, bool) and (given.decode() if isinstance(given, bytes) else given) == wanted
 
 
 def _size_names(value: onnx.ValueInfoProto) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from graphfix.targets.loading import find_target, load_target, target_names
 from graphfix.targets.model import Rule, Target, Tensor
 
-
 VALUE_WORDS = {
     "stored": "stored",
     "folded": "computed from constants",
@@ -57,10 +56,8 @@ def _condition(rule: Rule) -> str:
     elif rule.since > 1:
         parts.append(f"opset {rule.since} or above")
     for name, wanted in (rule.attributes or {}).items():
-        if isinstance(wanted, bool):
-            parts.append(f"the attribute {name}" if wanted else f"no attribute {name}")
-        else:
-            parts.append(f"{name} {' or '.join(map(str, wanted))}")
+        words = ["any" if one is True else "not given" if one is False else str(one) for one in wanted]
+        parts.append(f"the attribute {name} {' or '.join(words)}")
     if rule.inputs_over is not None:
         parts.append(f"more than {rule.inputs_over} inputs")
     for kind, tensors in (("input", rule.inputs), ("output", rule.outputs)):

@@ -51,7 +51,7 @@ def parse_target(name: str, text: str) -> Target:
     where = f"{name}{SUFFIX}"
     _known(content, ("title", "version", "aliases", "opset", "opset_source", "rule"), where)
     low, high = content.get("opset", (0, 0))
-    if not 0 <= low or (high and high < low):
+    if low < 0 or 0 < high < low:
         raise ValueError(f"{where}: opset {low} to {high} is no range")
     opset_source = content.get("opset_source", "")
     if (low or high) and not opset_source.startswith(SOURCES):
@@ -80,7 +80,7 @@ def _rule(content: Mapping[str, Any], where: str) -> Rule:
     if not source.startswith(SOURCES):
         raise ValueError(f"{where}: source has to begin with one of {SOURCES}")
     attributes = {
-        key: value if isinstance(value, bool) else tuple(value) if isinstance(value, list) else (value,)
+        key: tuple(value) if isinstance(value, list) else (value,)
         for key, value in content.get("attributes", {}).items()
     }
     return Rule(
@@ -106,7 +106,7 @@ def _tensor(content: Mapping[str, Any], where: str) -> Tensor:
     given["at"] = (at,) if isinstance(at, int) else tuple(at)
     for key, allowed in (("value", VALUES), ("shape", SHAPES), ("type", None)):
         given[key] = _strings(content.get(key, ()))
-        known = allowed or [n.lower() for n in TensorProto.DataType.keys()]
+        known = allowed or [name.lower() for name, _ in TensorProto.DataType.items()]
         unknown = [word for word in given[key] if word not in known]
         if unknown:
             raise ValueError(f"{where}: {key} {unknown[0]!r} is not one of {', '.join(known)}")

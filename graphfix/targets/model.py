@@ -33,7 +33,7 @@ class Tensor:
 class Rule:
     """One thing that an engine does not run, or not as it should.
 
-    ``attributes`` maps a name to the values that the rule is for, or to True (given) or False (not given).
+    ``attributes`` maps a name to the values that the rule is for; among them, True is any, False that none is given.
     """
 
     kind: str
@@ -42,7 +42,7 @@ class Rule:
     source: str
     since: int = 1
     until: int | None = None
-    attributes: dict[str, tuple[object, ...] | bool] | None = None
+    attributes: dict[str, tuple[object, ...]] | None = None
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     inputs_over: int | None = None

@@ -124,6 +124,7 @@ class _Run:
         self.fallback: _Fallback | None = None
         self.applied: list[str] = []  # every rewrite, in order: what it did and where
         self.most: int | None = None  # stop after so many rewrites
+        self.checker: Checker | None = None  # of what the target runs, in the view that a pass is at work on
         self.excerpts: list[tuple[str, Excerpt | str]] = []
 
     def run(self) -> tuple[onnx.ModelProto, Report]:
@@ -264,7 +265,8 @@ class _Run:
         return Model(self.model, shapes.infer(self.model))
 
     def run_pass(self, rewrite: Pass, view: Model, may_raise: bool) -> None:
-        facts = Facts(view)
+        facts, target = Facts(view), self.options.target
+        self.checker = None if target is None else Checker(target, view, facts)
         for scope in view.scopes:
             site = Site(scope, facts, Context(facts, self.options.budget, scope.opset))
             for node in list(scope.nodes):
@@ -324,7 +326,7 @@ class _Run:
         avoid = frozenset[str]()
         while isinstance(result, Rewrite) and result.lowering not in avoid:
             read = [n for n in builder.nodes if any(o is result.result or o.outputs for o in n.outputs)]
-            if self.is_run(read, site):
+            if self.is_run(read, site.scope):
                 return builder, result
             avoid |= {result.lowering}
             builder.abort()
@@ -340,16 +342,13 @@ class _Run:
 
     def suited(self, node: Node, site: Site) -> Site:
         """The site, where a scatter that the target does not run is not to be kept."""
-        if node.is_op("ScatterND", "ScatterElements") and not self.is_run([node], site):
+        if node.is_op("ScatterND", "ScatterElements") and not self.is_run([node], site.scope):
             return _avoiding(frozenset([Scatter.name]), site)
         return site
 
-    def is_run(self, nodes: Sequence[Node], site: Site) -> bool:
+    def is_run(self, nodes: Sequence[Node], scope: Scope) -> bool:
         """Whether nothing is known against nodes, or there is no target."""
-        if self.options.target is None:
-            return True
-        checker = Checker(self.options.target, site.scope.model, site.facts)
-        return not any(finding.blocks for finding in checker.nodes(nodes, site.scope))
+        return self.checker is None or not any(finding.blocks for finding in self.checker.nodes(nodes, scope))
 
     def cut_out(self, result: Rewrite, builder: Builder) -> None:
         """Keep what is replaced and what replaces it, to compare the two alone."""

@@ -98,16 +98,19 @@ class Checker:
             if said.rank_under is not None and rank >= said.rank_under:
                 return False
         for position, above in ((said.rank_over_input, True), (said.rank_up_to_input, False)):
-            if position is not None and self._is_rank_over(tensor, inputs[position]) is not above:
+            if position is not None and self._is_rank_over(tensor, inputs[position : position + 1]) is not above:
                 return False
         if said.negative:
             known = self._facts.const(tensor)
             if known is None or known.dtype.kind not in "if" or not np.any(known < 0):
                 return False
-        return said.longer_than is None or self._is_longer(tensor, inputs[said.longer_than])
+        if said.longer_than is None:
+            return True
+        return any(self._is_longer(tensor, other) for other in inputs[said.longer_than : said.longer_than + 1])
 
-    def _is_rank_over(self, tensor: Value, other: Value) -> bool | None:
-        rank, limit = self._facts.rank(tensor), self._facts.rank(other)
+    def _is_rank_over(self, tensor: Value, others: list[Value]) -> bool | None:
+        """Against the one other, if there is any. None when it is not known."""
+        rank, limit = self._facts.rank(tensor), self._facts.rank(others[0]) if others else None
         return None if rank is None or limit is None else rank > limit
 
     def _is_longer(self, tensor: Value, other: Value) -> bool:

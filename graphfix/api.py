@@ -27,8 +27,9 @@ ENTRY_POINTS = "graphfix.passes"
 class FixResult:
     """A fixed and confirmed model.
 
-    ``ok`` is False when nodes remain that were asked to go (with ``strict``, kept scatters too): the model is right,
-    but some engine will still refuse it. ``report.left`` names them.
+    ``ok`` is False when nodes remain that were asked to go (with ``strict``, kept scatters too), or that the target is
+    known to refuse or to run wrongly: the model is right, but some engine will not run it. ``report.left`` and
+    ``report.findings`` name them.
     """
 
     model: onnx.ModelProto
@@ -51,6 +52,7 @@ def fix(
     verify: Literal["all", "rewrites", "model", "none"] = "all",
     budget: int | None = None,
     strict: bool = False,
+    target: str | None = None,
     repair: str | Iterable[str] = (),
     keep_failed: str | os.PathLike[str] | None = None,
     input_ranges: Mapping[str, Sequence[float]] | None = None,
@@ -69,7 +71,9 @@ def fix(
     what to check with: one dict of arrays by input name, a list of them, or the path of an ``.npz`` file with arrays
     named ``<input>``, or ``<set>/<input>`` (also ``<set>/in/<input>``) for several sets. ``rtol`` and ``atol``
     replace the tolerances of the output's dtype. ``budget`` is the largest new intermediate, in bytes, that a
-    rewrite may make. ``repair`` names exporters' faults to repair where the model runs with them, so that its results
+    rewrite may make. ``target`` names the engine that the model is for (`graphfix targets` lists them): without
+    ``opset`` the result gets one that it takes, and ``report.findings`` says what it is known to refuse or to run
+    wrongly. ``repair`` names exporters' faults to repair where the model runs with them, so that its results
     change: "lost-accumulate", "mask-alignment", "mask-column", "reshape-broadcast" (see `graphfix explain GF301` and
     on), or "all".
     ``input_ranges`` limits the values of generated inputs: ``(low, high)``, both allowed; ``seed`` draws other values.
@@ -99,6 +103,7 @@ def fix(
         verify=verify,
         budget=budget,
         strict=strict,
+        target=target,
         repair=repair,
         keep_failed=keep_failed,
         input_ranges=input_ranges,
@@ -125,6 +130,7 @@ def run_fix(
     verify: Literal["all", "rewrites", "model", "none"] = "all",
     budget: int | None = None,
     strict: bool = False,
+    target: str | None = None,
     repair: str | Iterable[str] = (),
     keep_failed: str | os.PathLike[str] | None = None,
     input_ranges: Mapping[str, Sequence[float]] | None = None,
@@ -134,6 +140,7 @@ def run_fix(
 ) -> FixResult:
     """What `fix` does; with ``confirm`` the result is compared by that, and not with the input model."""
     from graphfix import model_io, pipeline
+    from graphfix.targets import find_target
 
     def tell(stage: str, message: str, done: int = 0, total: int = 0) -> None:
         if progress is not None:
@@ -144,13 +151,14 @@ def run_fix(
     if both is not None and repair != "all":
         raise UsageError(f"{both} is to be skipped and to be repaired: leave out one of the two")
     _check_opset(opset)
+    engine = None if target is None else find_target(target)
     _check_numbers(rtol=rtol, atol=atol, budget=budget, seed=seed, memory_limit=memory_limit)
     libraries = custom_op_libraries(custom_ops)
     if verify not in ("all", "rewrites", "model", "none"):
         raise UsageError(f"verify is {verify!r}: choose 'all', 'rewrites', 'model' or 'none'")
-    for target in (output, keep_failed):
-        if target is not None:
-            model_io.check_writable(target)
+    for path in (output, keep_failed):
+        if path is not None:
+            model_io.check_writable(path)
     if keep_failed is not None:
         models = [path for path in (model_or_path, output) if isinstance(path, (str, os.PathLike))]
         if os.path.realpath(keep_failed) in [os.path.realpath(path) for path in models]:
@@ -160,9 +168,9 @@ def run_fix(
     tell("load", f"reading {source or 'the model'}")
     start = time.perf_counter()
     loaded = model_io.load(model_or_path)
-    for target in (output, keep_failed):
-        if target is not None:
-            model_io.check_writable(target, loaded)
+    for path in (output, keep_failed):
+        if path is not None:
+            model_io.check_writable(path, loaded)
     declared = model_inputs(loaded.model)
     options = pipeline.Options(
         only=chosen,
@@ -182,6 +190,7 @@ def run_fix(
         custom_ops=libraries,
         memory_limit=memory_limit,
         confirm=confirm,
+        target=engine,
     )
     load_seconds = time.perf_counter() - start
     tell("load", f"read {source or 'the model'}: {len(loaded.model.graph.node)} nodes", 1, 1)
@@ -204,7 +213,8 @@ def run_fix(
         model_io.save(model, output, base_dir=loaded.base_dir)
         report.stages["save"] = time.perf_counter() - start
         tell("save", f"wrote {report.output}", 1, 1)
-    return FixResult(model, report, ok=not any(left.asked or strict for left in report.left))
+    blocked = any(finding.blocks for finding in report.findings)
+    return FixResult(model, report, ok=not blocked and not any(left.asked or strict for left in report.left))
 
 
 def export(
@@ -229,6 +239,7 @@ def export(
     simplify: bool = True,
     budget: int | None = None,
     strict: bool = False,
+    target: str | None = None,
     keep_failed: str | os.PathLike[str] | None = None,
     seed: int = 0,
     memory_limit: int | None = None,
@@ -261,9 +272,9 @@ def export(
         raise UsageError(f"route is {route!r}: choose 'auto', 'torch.export' or 'torchscript'")
     if opset is not None:
         _check_opset(opset)
-    for target in (output, keep_failed):
-        if target is not None:
-            model_io.check_writable(target)
+    for path in (output, keep_failed):
+        if path is not None:
+            model_io.check_writable(path)
     if isinstance(verify, bool):
         verify = "all" if verify else "none"
     return run_export(
@@ -289,6 +300,7 @@ def export(
             "verify": verify,
             "budget": budget,
             "strict": strict,
+            "target": target,
             "keep_failed": keep_failed,
             "seed": seed,
             "memory_limit": memory_limit,

@@ -244,6 +244,7 @@ class Builder:
         for node in self.nodes:
             for output in node.outputs:
                 self.scope.tensors.pop(output.name, None)
+                self.scope.model.names.discard(output.name)
             node.inputs.clear()
             node.outputs.clear()
         self.nodes = []

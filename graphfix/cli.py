@@ -35,6 +35,7 @@ Examples:
   graphfix verify model.onnx other.onnx         compare any two models
   graphfix scan src/                            find index writes in Python source
   graphfix passes                               list the passes
+  graphfix targets                              list the engines for --target
   graphfix explain aten-index-put               what a pass does, and why
   graphfix explain model.onnx                   what made an exported model
 
@@ -43,7 +44,7 @@ Exit codes:
   0  written, and confirmed unless it was not checked
   1  not confirmed, or it cannot be done; nothing written
   2  bad usage, or an input or output that cannot be read or written
-  3  as 0, but nodes remain that were asked to go
+  3  as 0, but nodes remain that were asked to go, or that the target is known to refuse or to run wrongly
 """
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -157,6 +158,12 @@ tolerance_options = _together(
 )
 outcome_options = _together(
     click.option(
+        "--target",
+        metavar="NAME",
+        help="Engine that the result is for: gives it an opset that this takes, and tells what it refuses "
+        "(`graphfix targets` lists them).",
+    ),
+    click.option(
         "--budget", type=Bytes(), metavar="BYTES", help="Largest new intermediate that a rewrite may make, as in 256M."
     ),
     click.option("--keep-failed", metavar="FILE", help="Where to write a model that is not confirmed, for study."),
@@ -221,8 +228,8 @@ def fix_command(**options: Any) -> int:
     """Replace index writes that engines refuse in the ONNX model IN (ATen nodes of PyTorch exports and the like) by
     standard operators, confirm that the result gives the same answers, and write it to OUT.
 
-    OUT may be IN: it is replaced whole or not at all. A model called passes, explain, export, scan or verify is
-    ./passes and so on.
+    OUT may be IN: it is replaced whole or not at all. A model called passes, explain, export, scan, targets or verify
+    is ./passes and so on.
     """
     if options["quiet"] and options["verbose"]:
         raise click.UsageError("--quiet and --verbose exclude each other")
@@ -243,6 +250,16 @@ def passes_command() -> int:
     return 0
 
 
+@click.command("targets", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("name", metavar="[NAME]", required=False)
+def targets_command(name: str | None) -> int:
+    """List the engines for --target: name, version, opsets, number of rules; or the rules of one, and their sources."""
+    from graphfix.targets.listing import target_rules, target_table
+
+    _console().text(target_table() if name is None else target_rules(name))
+    return 0
+
+
 @click.command("explain", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("code", metavar="CODE|FILE.onnx")
 def explain_command(code: str) -> int:
@@ -254,7 +271,7 @@ def explain_command(code: str) -> int:
     return 0
 
 
-COMMANDS = {"passes": passes_command, "explain": explain_command}
+COMMANDS = {"passes": passes_command, "targets": targets_command, "explain": explain_command}
 # Commands of modules that import this one.
 LATE = {
     "verify": ("graphfix.cli_verify", "verify_command"),
@@ -376,6 +393,7 @@ class _Run:
                 verify=options["verify"],
                 budget=options["budget"],
                 strict=options["strict"],
+                target=options["target"],
                 repair=options["repair"],
                 input_ranges=options["input_ranges"],
                 seed=options["seed"],

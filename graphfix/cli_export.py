@@ -32,7 +32,7 @@ Exit codes:
   0  written, and confirmed unless it was not checked
   1  not confirmed, or it cannot be exported; nothing written
   2  bad usage, or an input or output that cannot be read or written
-  3  as 0, but nodes remain that were asked to go
+  3  as 0, but nodes remain that were asked to go, or that the target is known to refuse or to run wrongly
 """
 ROUTES = ("auto", "torch.export", "torchscript")
 
@@ -44,7 +44,12 @@ ROUTES = ("auto", "torch.export", "torchscript")
 )
 @click.argument("source", metavar="MODEL.pt2|MODULE:FACTORY")
 @click.argument("output", metavar="OUT")
-@click.option("--opset", type=click.IntRange(min=7), metavar="N", help="Opset of the result (default: 18).")
+@click.option(
+    "--opset",
+    type=click.IntRange(min=7),
+    metavar="N",
+    help="Opset of the result (default: 18, or what --target takes).",
+)
 @click.option(
     "--route",
     type=click.Choice(ROUTES),

@@ -147,6 +147,7 @@ class Scope:
             self.constants = {k: v for k, v in self.constants.items() if v.name not in unused}
             for name in unused:
                 self.tensors.pop(name, None)
+                self.model.names.discard(name)
 
     def is_removed(self, node: Node) -> bool:
         return node in self._removed

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import onnx
 
@@ -18,10 +18,13 @@ from graphfix.errors import GraphfixError, LossyExportError, NotConfirmedError, 
 from graphfix.facts import Facts
 from graphfix.graph import Model, Node, Scope, attributes_of, count_nodes, walk
 from graphfix.lowering.base import Context
+from graphfix.lowering.keep import Scatter
 from graphfix.pass_base import Fault, Pass, Refusal, Repair, Rewrite, Safety, Site
 from graphfix.protobuf import all_nodes
-from graphfix.report import Left, Replacement, Report, Verification
+from graphfix.report import Finding, Left, Replacement, Report, Verification
 from graphfix.sources import written_at
+from graphfix.targets import Target
+from graphfix.targets.check import Checker
 from graphfix.verification.excerpt import Excerpt, Inseparable, excerpt
 
 if TYPE_CHECKING:
@@ -76,6 +79,7 @@ class Options:
     custom_ops: tuple[str, ...] = ()
     memory_limit: int | None = None
     confirm: Confirm | None = None
+    target: Target | None = None
 
 
 def run(
@@ -120,6 +124,7 @@ class _Run:
         self.fallback: _Fallback | None = None
         self.applied: list[str] = []  # every rewrite, in order: what it did and where
         self.most: int | None = None  # stop after so many rewrites
+        self.checker: Checker | None = None  # of what the target runs, in the view that a pass is at work on
         self.excerpts: list[tuple[str, Excerpt | str]] = []
 
     def run(self) -> tuple[onnx.ModelProto, Report]:
@@ -139,11 +144,14 @@ class _Run:
         if isinstance(self.options.opset, int) and self.options.opset != opset.opset_version(self.model):
             opset.convert(self.model, self.options.opset)
             report.opset_reason = "requested"
+        elif self.options.opset is None and self.options.target is not None:
+            self.fit_opset(self.options.target)
         report.opset_after = opset.opset_version(self.model)
         if not report.changed and self.options.confirm is None:
             self.model = original
             report.notes.append("nothing to replace: the output is the input, unchanged")
             report.left = self.left()
+            self.hold_against_target()
             return self.model, report
         tidy.drop_unused_domains(self.model)
         tidy.drop_needless_allowzero(self.model)
@@ -160,7 +168,38 @@ class _Run:
         except NotConfirmedError as error:
             error.model = self.model
             raise
+        self.hold_against_target()
         return self.model, report
+
+    # ---- the target ------------------------------------------------------------------------------------------------
+
+    def fit_opset(self, target: Target) -> None:
+        """Convert to the nearest opset that the target takes. Where a node has no form there, all stays as it is."""
+        has = opset.opset_version(self.model)
+        wanted = target.nearest_opset(has)
+        if wanted == has:
+            return
+        try:
+            opset.convert(self.model, wanted)
+        except UnsupportedError as reason:
+            self.report.warnings.append(f"not converted to opset {wanted} for {target.label}: {reason}")
+            return
+        most = "highest" if wanted < has else "lowest"
+        self.report.opset_reason = f"the {most} that {target.label} takes"
+
+    def hold_against_target(self) -> None:
+        """Report what the target is known to refuse or to run wrongly in the result."""
+        target = self.options.target
+        if target is None:
+            return
+        self.report.target = target.label
+        has = opset.opset_version(self.model)
+        if target.nearest_opset(has) != has:
+            takes = f"up to {target.highest}" if target.highest and has > target.highest else f"from {target.lowest} on"
+            reason = f"it takes opsets {takes}, the model has {has}"
+            self.report.findings.append(Finding("opset", "", "", "", "", reason, target.opset_source, blocks=True))
+        view = self.view()
+        self.report.findings += Checker(target, view, Facts(view)).model()
 
     # ---- passes ----------------------------------------------------------------------------------------------------
 
@@ -226,7 +265,8 @@ class _Run:
         return Model(self.model, shapes.infer(self.model))
 
     def run_pass(self, rewrite: Pass, view: Model, may_raise: bool) -> None:
-        facts = Facts(view)
+        facts, target = Facts(view), self.options.target
+        self.checker = None if target is None else Checker(target, view, facts)
         for scope in view.scopes:
             site = Site(scope, facts, Context(facts, self.options.budget, scope.opset))
             for node in list(scope.nodes):
@@ -257,18 +297,15 @@ class _Run:
                 return
             match = fault.match
         place = _place(rewrite, node, site.scope)
-        builder = Builder(site.scope, node, site.facts, rewrite.name, rewrite.code)
         label, output, operator = node.name, node.outputs[0].name, rewrite.operator(node)
         try:
-            result = rewrite.rewrite(match, builder, site)
+            builder, result = self.written(rewrite, node, match, site)
         except OpsetTooLow as low:
-            builder.abort()
             if may_raise:
                 raise
             self.refuse(rewrite, node, site.scope, f"{low}; the model has {site.scope.opset} (see --opset)")
             return
         if isinstance(result, Refusal):
-            builder.abort()
             self.refuse(rewrite, node, site.scope, result.reason)
             return
         if fault is None:
@@ -279,6 +316,39 @@ class _Run:
         if fault is not None:
             meant = "results are meant to change" if fault.runs else "exporter fault repaired, the model fails with it"
             self.report.warnings.append(f"{meant}: {rewrite.name} at {place}: {fault.reason}")
+
+    def written(self, rewrite: Pass, node: Node, match: Any, site: Site) -> tuple[Builder, Rewrite | Refusal]:
+        """What a pass puts in a node's place. Forms that the target would not run give way to ones that it does.
+
+        Of a refusal, and when OpsetTooLow is raised, nothing is left in the graph.
+        """
+        builder, result = _emitted(rewrite, node, match, self.suited(node, site))
+        avoid = frozenset[str]()
+        while isinstance(result, Rewrite) and result.lowering not in avoid:
+            read = [n for n in builder.nodes if any(o is result.result or o.outputs for o in n.outputs)]
+            if self.is_run(read, site.scope):
+                return builder, result
+            avoid |= {result.lowering}
+            builder.abort()
+            try:
+                builder, result = _emitted(rewrite, node, match, _avoiding(avoid, site))
+            except OpsetTooLow:
+                break
+        else:
+            if isinstance(result, Rewrite) or not avoid:
+                return builder, result
+        # Nothing that the target runs: then what is the best for others.
+        return _emitted(rewrite, node, match, site)
+
+    def suited(self, node: Node, site: Site) -> Site:
+        """The site, where a scatter that the target does not run is not to be kept."""
+        if node.is_op("ScatterND", "ScatterElements") and not self.is_run([node], site.scope):
+            return _avoiding(frozenset([Scatter.name]), site)
+        return site
+
+    def is_run(self, nodes: Sequence[Node], scope: Scope) -> bool:
+        """Whether nothing is known against nodes, or there is no target."""
+        return self.checker is None or not any(finding.blocks for finding in self.checker.nodes(nodes, scope))
 
     def cut_out(self, result: Rewrite, builder: Builder) -> None:
         """Keep what is replaced and what replaces it, to compare the two alone."""
@@ -492,6 +562,22 @@ class _Run:
         yield
         self.report.stages[name] = self.report.stages.get(name, 0.0) + time.perf_counter() - start
         self.tell(Event(name, message, 1, 1))
+
+
+def _avoiding(lowerings: frozenset[str], site: Site) -> Site:
+    return replace(site, context=replace(site.context, avoid=lowerings))
+
+
+def _emitted(rewrite: Pass, node: Node, match: Any, site: Site) -> tuple[Builder, Rewrite | Refusal]:
+    builder = Builder(site.scope, node, site.facts, rewrite.name, rewrite.code)
+    try:
+        result = rewrite.rewrite(match, builder, site)
+    except OpsetTooLow:
+        builder.abort()
+        raise
+    if isinstance(result, Refusal):
+        builder.abort()
+    return builder, result
 
 
 def refuse_lossy(model: onnx.ModelProto) -> None:

@@ -241,9 +241,10 @@ def test_options_arrive(engine: FakeEngine, models: Path, capfd) -> None:
     arguments = ["--only", "GF101", "--skip", "ATEN-INDEX-PUT", "--opset", "13", "--input-shape", "x:2, 3,8"]
     arguments += ["--rtol", "0.5", "--atol", "0", "--no-simplify", "--verify", "none", "--budget", "1.5M", "--strict"]
     arguments += ["--inputs", str(models / "mask_rows.npz"), "--repair", "gf302", "--repair", "Lost-Accumulate"]
-    arguments += ["--input-range", "x:-1:2.5", "--seed", "7", "--memory-limit", "2G"]
+    arguments += ["--input-range", "x:-1:2.5", "--seed", "7", "--memory-limit", "2G", "--target", "TFLite"]
     assert run(models / "mask_rows.onnx", models / "out.onnx", *arguments) == 0
     options = vars(engine.options)
+    assert options.pop("target").name == "onnx2tf"
     sets = options.pop("inputs")
     assert options == {
         "only": ("aten-index-put",),

@@ -35,6 +35,7 @@ def test_wheel(tmp_path: Path) -> None:
     sources |= {f"graphfix/{file.relative_to(ROOT)}" for file in (ROOT / "passes").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == sources
     assert {"graphfix/py.typed", "graphfix/scanning/verdicts.json"} <= names
+    assert {str(file.relative_to(ROOT)) for file in (ROOT / "graphfix" / "targets").glob("*.toml")} <= names
     assert f"{info}/licenses/LICENSE" in names
     assert "License-Expression: Apache-2.0" in metadata
     assert "graphfix = graphfix.cli:main" in commands

@@ -41,11 +41,12 @@ class Cost:
 @dataclass(frozen=True)
 class Context:
     """What is known about the model around a write. ``budget`` overrides the limit on the largest intermediate;
-    ``opset`` is that of the write's scope (None: any)."""
+    ``opset`` is that of the write's scope (None: any); ``avoid`` names lowerings that the target would not run."""
 
     facts: Facts
     budget: int | None = None
     opset: int | None = None
+    avoid: frozenset[str] = frozenset()
 
     def bytes_of(self, shape: tuple[Expr, ...] | list[Expr], dtype: int | None) -> int:
         """An estimate of a tensor's size."""

@@ -77,10 +77,13 @@ def choose(selection: Selection, context: Context) -> Plan | str:
         name = f"span+{lowering.name}" if mixed else lowering.name
         plans.append(Plan(name, lowering.cost(inner, context), lowering, mixed))
     affordable = [p for p in plans if p.cost.largest <= limit]
+    usable = [p for p in affordable if p.name not in context.avoid]
     scatter = Scatter()
     reason = scatter.supports(inner, context)
     if affordable:
-        cheapest = min(affordable, key=lambda p: p.cost.work)
+        cheapest = min(usable or affordable, key=lambda p: p.cost.work)
+        if usable and Scatter.name in context.avoid:
+            return cheapest
         why = None if reason is not None else _slow(cheapest, scatter.cost(inner, context), inner.reduction, context)
         return cheapest if why is None else Plan(scatter.name, scatter.cost(inner, context), scatter, mixed, why)
     best = min(plans, key=lambda p: p.cost.largest, default=None)

@@ -42,6 +42,24 @@ class Left:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A node of the result (or an input: ``operator`` is "input") that the target is known to have trouble with.
+
+    ``kind`` is "refuses", "wrong", "crash", "slow", "note", or "opset" for the model as a whole; ``source`` is where
+    that is known from, and ``blocks`` says that the result will not do on this engine what it should.
+    """
+
+    kind: str
+    operator: str
+    node: str
+    output: str
+    scope: str
+    reason: str
+    source: str
+    blocks: bool
+
+
+@dataclass(frozen=True)
 class OutputComparison:
     """One graph output over all input sets: the largest absolute and relative difference seen.
 
@@ -132,7 +150,11 @@ class Verification:
 
 @dataclass
 class Report:
-    """Everything a run found and did. ``sizes`` are bytes of the serialised graph file, without external data."""
+    """Everything a run found and did. ``sizes`` are bytes of the serialised graph file, without external data.
+
+    ``target`` is the engine that the result was held against, with its version ("" for none), ``findings`` what is
+    known against it there.
+    """
 
     input: str = ""
     output: str = ""
@@ -145,6 +167,8 @@ class Report:
     size_after: int = 0
     replacements: list[Replacement] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
+    target: str = ""
+    findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
-from graphfix.report import Left, Replacement, Report, RewriteChecks, Verification
+from graphfix.report import Finding, Left, Replacement, Report, RewriteChecks, Verification
 from graphfix.report.tables import OUTPUT_TITLES, output_rows
 
 if TYPE_CHECKING:
@@ -364,6 +364,8 @@ class _Summary:
         self._replaced(report.replacements)
         if report.left:
             self._left(report.left)
+        if report.target:
+            self._target(report.target, report.findings)
         if report.opset_before != report.opset_after:
             because = f" ({report.opset_reason})" if report.opset_reason else ""
             self._entry("opset", f"{report.opset_before} -> {report.opset_after}{because}")
@@ -420,6 +422,24 @@ class _Summary:
             asked = "" if one.asked else " (kept, the model runs with it)"
             where = _where(one) if self._verbose else shorten(printable(_where(one)), 40)
             self._paragraph(f"{one.operator} {where}{more}: {one.reason}{asked}")
+
+    def _target(self, target: str, findings: Sequence[Finding]) -> None:
+        blocking = [f for f in findings if f.blocks]
+        others = [f for f in findings if not f.blocks]
+        if not blocking:
+            self._entry("target", f"{target}: nothing is known that it refuses or runs wrongly")
+        else:
+            places = len({(f.scope, f.node, f.output) for f in blocking})
+            number = f"{places} place" + ("s" if places != 1 else "")
+            self._entry("target", f"{target}: {number} that it is known to refuse or to run wrongly", "yellow")
+        groups: dict[tuple[str, str, str], list[Finding]] = {}
+        for finding in (*blocking, *others):
+            groups.setdefault((finding.kind, finding.operator, finding.reason), []).append(finding)
+        for entries in groups.values():
+            one = entries[0]
+            more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
+            where = ", ".join(map(_place, entries)) if self._verbose else shorten(printable(_place(one)), 40) + more
+            self._paragraph(f"{one.kind}: {where}: {one.reason} ({one.source})")
 
     def _rewrites(self, checks: RewriteChecks) -> None:
         if not checks.checked and not checks.unchecked:
@@ -570,6 +590,14 @@ def _node(item: Replacement | Left) -> str:
 
 def _where(item: Replacement | Left) -> str:
     return f"{_node(item)} -> {item.output}"
+
+
+def _place(finding: Finding) -> str:
+    """The node, the input, or the model that something is known against."""
+    if not finding.operator:
+        return "the model"
+    name = f"{finding.node} -> {finding.output}" if finding.node else finding.output
+    return f"{finding.operator} {name}"
 
 
 def _emitted(replacement: Replacement, whole: bool) -> str:

@@ -40,7 +40,7 @@ def run_export(
     given = subject(module, args, kwargs)
     how = {"dynamic_shapes": dynamic_shapes, "input_names": input_names, "output_names": output_names}
     told = {"opset": opset, "dynamic_shapes": dynamic_shapes, **options}
-    options = {**options, "opset": OPSET if opset is None else opset}
+    options = {**options, "opset": OPSET if opset is None and options.get("target") is None else opset}
     first: GraphfixError | None = None
     for one in routes(route, given):
         try:

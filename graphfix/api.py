@@ -253,9 +253,11 @@ def export(
 
     ``dynamic_shapes`` is as for ``torch.export.export``; a dim may also be given by its name: ``{"x": {0: "batch"}}``,
     equal names are one size. ``opset`` is that of the result (18 if not given). ``input_names`` and ``output_names``
-    name the model's inputs and outputs. ``route`` is how the module is captured. ``verify`` is as for `fix` (True is
-    "all", False "none"), but the whole model is compared with the module itself, in PyTorch: on the example arguments,
-    on other sizes of the dynamic dims, and on values that `fix` would try. The other options are those of `fix`.
+    name the model's inputs and outputs. ``route`` is how the module is captured: "torch.export" (PyTorch 2.6 and newer,
+    with onnxscript), "torchscript" (1.13 and newer), or "auto", the first that works. ``verify`` is as for `fix` (True
+    is "all", False "none"), but the whole model is compared with the module itself, in PyTorch: on the example
+    arguments, on other sizes of the dynamic dims, and on values that `fix` would try. The other options are those of
+    `fix`.
 
     The model's ``metadata_props`` hold what made it, under ``graphfix.*``; ``graphfix explain FILE.onnx`` prints it.
 

@@ -55,7 +55,7 @@ ROUTES = ("auto", "torch.export", "torchscript")
     type=click.Choice(ROUTES),
     default="auto",
     show_default=True,
-    help="How the module is captured.",
+    help="How the module is captured; auto tries torch.export, then TorchScript.",
 )
 @click.option(
     "--input-range",

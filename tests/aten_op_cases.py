@@ -139,6 +139,9 @@ def _reduced(values: list[Any], how: str) -> Any:
             return np.add.reduce(array, dtype=array.dtype)
         if how in ("multiply", "prod"):
             return np.multiply.reduce(array, dtype=array.dtype)
+        if how == "mean":
+            total = np.add.reduce(array, dtype=array.dtype)
+            return total // len(array) if array.dtype.kind in "iu" else total / array.dtype.type(len(array))
         return array.max() if how == "amax" else array.min()
 
 
@@ -525,7 +528,9 @@ def element_cases(draw: st.DrawFn) -> Case:
         if reduce:
             arguments["reduce"] = reduce
     if operator == "scatter_reduce":
-        arguments["reduce"] = reduce = draw(st.sampled_from(["sum", "prod", "amin", "amax"]))
+        averaged = np.dtype(dtype).name in ("float32", "float64", "int32", "int64")
+        reductions = ["sum", "prod", "amin", "amax", *(["mean"] if averaged else [])]
+        arguments["reduce"] = reduce = draw(st.sampled_from(reductions))
         if draw(st.booleans()):
             arguments["include_self"] = draw(st.booleans())
     return case(draw, operator, arguments, exact=(operator == "scatter" and not reduce) or reduce.startswith("am"))

@@ -818,6 +818,15 @@ def scatter_prod(x, i, v):
     return x.scatter_reduce(1, i, v, reduce="prod")
 
 
+@write("f B 6", "i B 4 <6", "f B 4", "d B 6", "d B 4")
+def scatter_reduce_mean(x, i, v, counts, more):
+    return (
+        x.scatter_reduce(1, i, v, reduce="mean"),
+        x.scatter_reduce(1, i, v, reduce="mean", include_self=False),
+        counts.scatter_reduce(1, i, more, reduce="mean"),
+    )
+
+
 @write("f N 4", "i T <N", "f T 4")
 def scatter_mean_graph(x, i, v):
     total = torch.zeros_like(x).index_add_(0, i, v)

@@ -13,7 +13,7 @@ import torch
 from graphfix.errors import NotConfirmedError
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import ReferenceSession
-from graphfix.sources import in_stack
+from graphfix.sources import in_stack, written_at
 from graphfix.torch_export.arrays import to_numpy, to_torch
 from graphfix.torch_export.captured import Captured
 from graphfix.torch_export.confirm import Confirmation
@@ -27,17 +27,27 @@ def place_of_difference(captured: Captured, confirm: Confirmation, error: NotCon
     The operators of the exported program run one by one in PyTorch, and each result is held against the tensor of the
     same name in the lossless model.
     """
+    replaced = re.search(r"\(output '([^']+)'", str(error))
     if captured.program is None:
-        return ""
+        return _traced(captured, replaced[1]) if replaced is not None else ""
     nodes = {node.name: node for node in captured.program.graph.nodes}
     if confirm.telling is not None:
         found = _first_difference(captured, confirm.telling.feeds)
         if found is not None:
             return f"PyTorch and the exporter's translation differ first at {describe(nodes[found])}"
-    replaced = re.search(r"\(output '([^']+)'", str(error))
     if replaced is not None and replaced[1] in nodes:
         return f"it stands for {describe(nodes[replaced[1]])}"
     return ""
+
+
+def _traced(captured: Captured, output: str) -> str:
+    """The module and the line of a node that TorchScript made: the path of the module is in the node's name."""
+    node = next((node for node in captured.model.graph.node if output in node.output), None)
+    line = written_at(node) if node is not None else ""
+    if node is None or not line:
+        return ""
+    path = node.name.strip("/").split("/")[1:-1]
+    return f"it stands for {'.'.join(path) or 'the module'} at {line}"
 
 
 def describe(node: torch.fx.Node) -> str:

@@ -22,7 +22,7 @@ def routes(wanted: str, subject: Subject) -> list[str]:
 
     Raises UsageError for a route that is not to be had.
     """
-    missing = _missing()
+    missing = lacking()
     if wanted == "auto":
         if subject.program is not None:
             wanted = TORCH_EXPORT
@@ -46,8 +46,8 @@ def capture(route: str, subject: Subject, **options: Any) -> Captured:
     return program.capture(subject, **options)
 
 
-def _missing() -> str:
-    """What the route by torch.export lacks; "" when there is nothing."""
+def lacking() -> str:
+    """What the route by torch.export lacks here; "" when there is nothing."""
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < _OLDEST:
         return f"needs PyTorch 2.6 or newer, and this is {torch.__version__}"

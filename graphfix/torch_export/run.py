@@ -14,7 +14,7 @@ from graphfix.pipeline import Event
 from graphfix.torch_export import locate, metadata
 from graphfix.torch_export.captured import Captured
 from graphfix.torch_export.confirm import Confirmation
-from graphfix.torch_export.routes import OPSET, TORCHSCRIPT, capture, routes
+from graphfix.torch_export.routes import OPSET, TORCHSCRIPT, capture, lacking, routes
 from graphfix.torch_export.session import TorchSession
 from graphfix.torch_export.subject import Subject, subject
 
@@ -53,6 +53,8 @@ def run_export(
         raise first
     if first is not None:
         result.report.notes.append(f"not by torch.export: {first}")
+    elif route == "auto" and one == TORCHSCRIPT:
+        result.report.notes.append(f"not by torch.export, which {lacking()}")
     if output is not None:
         report = result.report
         report.output = os.fspath(output)

@@ -14,6 +14,7 @@ from typing import Any
 import onnx
 import torch
 from torch.export.graph_signature import ConstantArgument, OutputKind
+from torch.fx.experimental import _config
 
 from graphfix.errors import ExportError
 from graphfix.torch_export import diagnosis
@@ -53,7 +54,8 @@ def capture(
 
     Raises ExportError, with the user's source line, when PyTorch cannot.
     """
-    with _silence():
+    # PyTorch 2.13 loses sight of sizes that only the values tell while it decomposes a program: they are made twice.
+    with _silence(), _config.patch(soft_pending_unbacked_not_found_error=True):
         program, how = (subject.program, "given") if subject.program is not None else _export(subject, dynamic_shapes)
         given, program = program, prepared(program)
         dynamic = _dynamic_dims(program)

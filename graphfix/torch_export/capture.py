@@ -107,7 +107,7 @@ def _translate(
     for _ in range(_MOST_TRIES):
         try:
             with quiet():
-                return torch.onnx.export(
+                translated = torch.onnx.export(
                     program,
                     (),
                     dynamo=True,
@@ -118,12 +118,34 @@ def _translate(
                     external_data=False,
                     **names,
                 )
+                _restore_constants(translated.model.graph)
+                return translated
         except Exception as error:
             overload = _untranslated(error)
             if overload is None or overload in table:
                 raise diagnosis.translation_error(error, program, overload) from error
             table[overload] = any_translation(overload)
     raise ExportError(f"more than {_MOST_TRIES} operators have no translation to ONNX; export a part of the model")
+
+
+def _restore_constants(graph: Any) -> None:
+    """Put constants that nodes read among the initializers again, under names of their own.
+
+    The rules by which torch.onnx simplifies (onnxscript 0.7: two Clips, a Relu and a Clip of one tensor) name the
+    constants that they make after the tensor; the second of a name takes the place of the first.
+    """
+    taken = {*graph.initializers, *(value.name for node in graph for value in node.outputs)}
+    for node in graph.all_nodes():
+        for value in node.inputs:
+            if value is None or value.const_value is None or value.producer() is not None or value.is_graph_input():
+                continue
+            if graph.initializers.get(value.name) is value or value.is_initializer():
+                continue
+            stem, number = value.name or "constant", 1
+            while value.name is None or value.name in taken:
+                value.name, number = f"{stem}_{number}", number + 1
+            taken.add(value.name)
+            graph.register_initializer(value)
 
 
 def _untranslated(error: BaseException) -> Any:

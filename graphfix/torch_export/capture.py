@@ -7,7 +7,7 @@ import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.fx.experimental import _config
 
 from graphfix.errors import ExportError
 from graphfix.torch_export import diagnosis
+from graphfix.torch_export.counted import taken_as_general
 from graphfix.torch_export.dim_names import named_dims, rename_dims
 from graphfix.torch_export.limits import Limits, limits
 from graphfix.torch_export.prepare import is_number, prepared
@@ -81,13 +82,14 @@ def _export(subject: Subject, dynamic_shapes: Any) -> tuple[torch.export.Exporte
     """The exported program, and how it was made."""
     shapes = _with_hints(dynamic_shapes)
     first: Exception | None = None
-    for strict in (False, True):
+    for how in ("non-strict", "strict", "non-strict, sizes that values decide from 2 on"):
+        general = taken_as_general() if "sizes" in how else nullcontext()
         try:
-            with quiet():
+            with quiet(), general:
                 program = torch.export.export(
-                    subject.module, subject.args, subject.kwargs or None, dynamic_shapes=shapes, strict=strict
+                    subject.module, subject.args, subject.kwargs or None, dynamic_shapes=shapes, strict=how == "strict"
                 )
-            return program, "strict" if strict else "non-strict"
+            return program, how
         except Exception as error:
             first = first or error
     assert first is not None

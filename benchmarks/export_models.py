@@ -916,7 +916,7 @@ class SplineFlow(nn.Module):
         inputs = predictor.conv_proj(predictor.conv_dds(predictor.conv_pre(hidden), mask)) * mask
         flows = list(reversed(predictor.flows))
         latents = noise
-        for flow in flows[:-2] + [flows[-1]]:
+        for flow in [*flows[:-2], flows[-1]]:
             latents = torch.flip(latents, [1])
             latents, _ = flow(latents, mask, global_conditioning=inputs, reverse=True)
         return latents[:, :1]

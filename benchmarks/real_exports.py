@@ -36,9 +36,9 @@ def step_export(name: str, folder: str) -> dict[str, Any]:
     """Export by graphfix; the input sets and PyTorch's answers are written beside the model."""
     import numpy as np
     import torch
+    from export_models import make
 
     import graphfix
-    from export_models import make
 
     case = make(name)
     answers = []

@@ -1,0 +1,149 @@
+"""Kinds of code that real architectures hold, reduced: each was found in a library's model that did not export."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from conftest import require
+
+import graphfix
+
+torch = require("torch")
+pytestmark = pytest.mark.torch
+
+from engine import run_all  # noqa: E402
+
+
+def run(model: onnx.ModelProto, *tensors: Any) -> list[np.ndarray]:
+    names = [i.name for i in model.graph.input]
+    return list(run_all(model, dict(zip(names, (t.numpy() for t in tensors), strict=True))).values())
+
+
+def hold(model: onnx.ModelProto, module: Any, *tensors: Any) -> None:
+    """The model gives PyTorch's answers."""
+    expected = module(*(t.clone() for t in tensors))
+    for answer, result in zip(expected if isinstance(expected, tuple) else (expected,), run(model, *tensors), strict=True):
+        assert result.shape == tuple(answer.shape)
+        np.testing.assert_allclose(result, answer.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def operators(model: onnx.ModelProto) -> Counter[str]:
+    return Counter(node.op_type for node in model.graph.node)
+
+
+def test_code_that_asks_whether_anything_was_selected() -> None:
+    """Detectors: ``if boxes.numel() == 0`` about what a threshold leaves."""
+
+    def above(scores, limit):
+        kept = scores[scores > limit]
+        if kept.numel() == 0:
+            return kept.new_zeros(0, 2)
+        return torch.stack([kept, kept * 2], 1)
+
+    scores = torch.tensor([0.1, 0.9, 0.4, 0.7])
+    result = graphfix.export(above, (scores, torch.tensor(0.3)))
+    assert result.report.verification.status == "confirmed"
+    assert "from 2 on" in result.report.notes[0]
+    assert [left.reason for left in result.report.left] == ["the number of rows that a mask selects depends on the data"]
+    for limit in (0.0, 0.3, 0.8, 2.0):  # four, three, one and none
+        hold(result.model, above, scores, torch.tensor(limit))
+
+
+def test_a_branch_on_a_value_is_still_refused() -> None:
+    def turned(x):
+        if x.sum() > 0:
+            return x + 1
+        return x - 1
+
+    with pytest.raises(graphfix.ExportError, match=r"if x\.sum\(\) > 0"):
+        graphfix.export(turned, (torch.ones(3),))
+
+
+def test_rows_of_a_mask_written_at_their_indices() -> None:
+    """PointPillars: the values' rows and the indices are picked by one mask, far from each other."""
+
+    def scatter(features, coordinates):
+        canvas = torch.zeros(3, 20)
+        mask = coordinates[:, 0] == 1
+        these = coordinates[mask, :]
+        canvas[:, (these[:, 1] * 5 + these[:, 2]).long()] = features[mask, :].t()
+        return canvas
+
+    args = (torch.arange(18.0).reshape(6, 3), torch.tensor([[1, 0, 0], [0, 3, 4], [1, 2, 2], [0, 0, 0], [1, 3, 4], [1, 1, 0]]))
+    dims = ({0: "pillars"}, {0: "pillars"})
+    result = graphfix.export(scatter, args, dynamic_shapes=dims, input_ranges={"coordinates": (0, 3)})
+    assert not {"ATen", "ScatterND"} & set(operators(result.model))
+    hold(result.model, scatter, *args)
+    hold(result.model, scatter, torch.ones(2, 3), torch.zeros(2, 3, dtype=torch.int64))
+
+
+def test_spline_with_knots_at_both_ends() -> None:
+    """VITS: knots of a size that only PyTorch knows, written at both ends, and values computed inside of a mask."""
+
+    def spline(x, weights):
+        batch, _, length = x.shape
+        knots = weights.reshape(batch, 1, -1, length).permute(0, 1, 3, 2)[..., 2:]
+        knots = torch.nn.functional.pad(knots, (1, 1))
+        knots[..., 0] = 0.5
+        knots[..., -1] = 0.25
+        inside = (x > -1) & (x < 1)
+        y = torch.zeros_like(x)
+        y[~inside] = x[~inside]
+        y[inside] = x[inside] * knots[inside].softmax(-1)[..., 0] + knots[inside].sum(-1)
+        return y
+
+    torch.manual_seed(3)
+    args = (torch.randn(2, 1, 6), torch.randn(2, 5, 6))
+    dims = ({0: "batch", 2: "length"}, {0: "batch", 2: "length"})
+    result = graphfix.export(spline, args, dynamic_shapes=dims)
+    assert result.report.verification.status == "confirmed"
+    assert not {"ATen", "ScatterND", "ScatterElements"} & set(operators(result.model))
+    hold(result.model, spline, *args)
+    hold(result.model, spline, torch.full((3, 1, 4), 5.0), torch.ones(3, 5, 4))
+
+
+def test_bounds_that_torch_onnx_names_alike() -> None:
+    """Deformable DETR: two inverse sigmoids of one tensor; the constants of the first lose their place."""
+
+    def logits(x):
+        y = x.sigmoid()
+        a, b = y.clamp(0, 1), y.clamp(0, 1)
+        return a.clamp(min=1e-5), (1 - a).clamp(min=1e-5), b.clamp(min=1e-3)
+
+    x = torch.tensor([-30.0, -1.0, 0.0, 8.0, 40.0])
+    hold(graphfix.export(logits, (x,)).model, logits, x)
+
+
+def test_integers_taken_from_a_number() -> None:
+    """BigBird: ``1.0 - mask`` with an integer mask."""
+
+    def inverted(mask, half):
+        return 1.0 - mask, 2 - mask, 1 - half
+
+    args = (torch.tensor([0, 1, 1]), torch.tensor([0.5, 2.0], dtype=torch.float16))
+    result = graphfix.export(inverted, args)
+    one, two, three = run(result.model, *args)
+    np.testing.assert_array_equal(one, np.array([1, 0, 0], np.float32))
+    np.testing.assert_array_equal(two, np.array([2, 1, 1]))
+    np.testing.assert_array_equal(three, np.array([0.5, -1], np.float16))
+    assert [one.dtype, two.dtype, three.dtype] == [np.float32, np.int64, np.float16]
+
+
+def test_names_of_dims_of_further_arguments() -> None:
+    """Decoder steps: keys and values as ``*past``; equal names are one size."""
+
+    class Step(torch.nn.Module):
+        def forward(self, token, *past):
+            keys, values = past
+            return torch.cat([keys, token], 1), torch.cat([values, 2 * token], 1)
+
+    args = (torch.ones(2, 1), torch.zeros(2, 5), torch.zeros(2, 5))
+    rows = {0: "batch", 1: "written"}
+    result = graphfix.export(Step(), args, dynamic_shapes=({0: "batch"}, (rows, rows)))
+    named = {i.name: [d.dim_param for d in i.type.tensor_type.shape.dim] for i in result.model.graph.input}
+    assert named == {"token": ["batch", ""], "past_0": ["batch", "written"], "past_1": ["batch", "written"]}
+    assert all(shapes.split("past_0 ")[1].split(", past_1 ")[0] == shapes.split("past_1 ")[1] for shapes in result.report.verification.sets)

@@ -81,19 +81,22 @@ def capture(
 def _export(subject: Subject, dynamic_shapes: Any) -> tuple[torch.export.ExportedProgram, str]:
     """The exported program, and how it was made."""
     shapes = _with_hints(dynamic_shapes)
-    first: Exception | None = None
-    for how in ("non-strict", "strict", "non-strict, sizes that values decide from 2 on"):
-        general = taken_as_general() if "sizes" in how else nullcontext()
-        try:
-            with quiet(), general:
+    told: Exception | None = None
+    for strict, counted in ((False, False), (True, False), (False, True), (True, True)):
+        general = taken_as_general() if counted else nullcontext([])
+        with quiet(), general as answered:
+            try:
                 program = torch.export.export(
-                    subject.module, subject.args, subject.kwargs or None, dynamic_shapes=shapes, strict=how == "strict"
+                    subject.module, subject.args, subject.kwargs or None, dynamic_shapes=shapes, strict=strict
                 )
-            return program, how
-        except Exception as error:
-            first = first or error
-    assert first is not None
-    raise diagnosis.export_error(first, subject.name) from first
+            except Exception as error:
+                # What comes after answers is about the rest: the answers were no obstacle.
+                told = error if told is None or answered else told
+                continue
+        how = "strict" if strict else "non-strict"
+        return program, f"{how}, sizes that values decide from 2 on" if answered else how
+    assert told is not None
+    raise diagnosis.export_error(told, subject.name) from told
 
 
 def _translate(

@@ -218,7 +218,7 @@ def export(
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     verify: bool | Literal["all", "rewrites", "model", "none"] = True,
-    route: Literal["auto", "torch.export"] = "auto",
+    route: Literal["auto", "torch.export", "torchscript"] = "auto",
     only: str | Iterable[str] = (),
     skip: str | Iterable[str] = (),
     input_shapes: Mapping[str, Sequence[int]] | None = None,
@@ -257,8 +257,8 @@ def export(
     from graphfix import model_io
     from graphfix.torch_export.run import run_export
 
-    if route not in ("auto", "torch.export"):
-        raise UsageError(f"route is {route!r}: choose 'auto' or 'torch.export'")
+    if route not in ("auto", "torch.export", "torchscript"):
+        raise UsageError(f"route is {route!r}: choose 'auto', 'torch.export' or 'torchscript'")
     if opset is not None:
         _check_opset(opset)
     for target in (output, keep_failed):
@@ -275,6 +275,7 @@ def export(
         opset=opset,
         input_names=input_names,
         output_names=output_names,
+        route=route,
         progress=progress,
         options={
             "only": only,
@@ -299,9 +300,8 @@ def require_torch() -> None:
     """Raise UsageError when what an export needs is not installed."""
     from importlib.util import find_spec
 
-    missing = [name for name in ("torch", "onnxscript") if find_spec(name) is None]
-    if missing:
-        raise UsageError(f"export needs {' and '.join(missing)}: pip install 'graphfix[torch]'")
+    if find_spec("torch") is None:
+        raise UsageError("export needs torch: pip install 'graphfix[torch]'")
 
 
 def verify(

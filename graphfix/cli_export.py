@@ -34,7 +34,7 @@ Exit codes:
   2  bad usage, or an input or output that cannot be read or written
   3  as 0, but nodes remain that were asked to go
 """
-ROUTES = ("auto", "torch.export")
+ROUTES = ("auto", "torch.export", "torchscript")
 
 
 @click.command(

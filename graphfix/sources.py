@@ -6,14 +6,14 @@ import re
 
 import onnx
 
-_STACK_KEY = "pkg.torch.onnx.stack_trace"
+STACK_KEY = "pkg.torch.onnx.stack_trace"
 _STACK_LINE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _PYTORCH = re.compile(r"(?:^|[/\\])(?:site-packages|dist-packages)[/\\]torch[/\\]|^torch[/\\]|^<")
 
 
 def written_at(node: onnx.NodeProto) -> str:
     """Where the operator is written: ``model.py:12, x[i] = v``; "" when the node does not tell."""
-    stack = next((p.value for p in node.metadata_props if p.key == _STACK_KEY), "")
+    stack = next((p.value for p in node.metadata_props if p.key == STACK_KEY), "")
     return in_stack(stack) or in_doc_string(node.doc_string)
 
 

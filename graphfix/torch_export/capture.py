@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import logging
 import re
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import onnx
@@ -18,30 +14,18 @@ from torch.fx.experimental import _config
 
 from graphfix.errors import ExportError
 from graphfix.torch_export import diagnosis
+from graphfix.torch_export.captured import Captured
 from graphfix.torch_export.counted import taken_as_general
 from graphfix.torch_export.dim_names import named_dims, rename_dims
-from graphfix.torch_export.limits import Limits, limits
+from graphfix.torch_export.limits import limits
 from graphfix.torch_export.prepare import is_number, prepared
+from graphfix.torch_export.silence import silence
 from graphfix.torch_export.subject import Subject, quiet
 
 OPSET = 18  # that of torch.onnx's translations; the model is converted afterwards
 _MOST_TRIES = 40  # operators without a translation, each found by a run of the exporter
 _UNTRANSLATED = re.compile(r"No ONNX function found for <OpOverload\(op='([\w:.]+)', overload='(\w+)'\)>")
 _FAILED = re.compile(r"target ?= ?torch\.ops\.([\w.]+)")
-
-
-@dataclass
-class Captured:
-    """A lossless model. ``inputs`` are its inputs by the positions of the flat arguments, ``outputs`` its outputs by
-    those of the flat results; ``program`` is what was translated, its nodes named as the tensors of the model."""
-
-    model: onnx.ModelProto
-    inputs: dict[int, str]
-    outputs: dict[int, str]
-    program: torch.export.ExportedProgram
-    route: str
-    limits: Limits = field(default_factory=Limits)
-    notes: list[str] = field(default_factory=list)
 
 
 def capture(
@@ -56,7 +40,7 @@ def capture(
     Raises ExportError, with the user's source line, when PyTorch cannot.
     """
     # PyTorch 2.13 loses sight of sizes that only the values tell while it decomposes a program: they are made twice.
-    with _silence(), _config.patch(soft_pending_unbacked_not_found_error=True):
+    with silence(), _config.patch(soft_pending_unbacked_not_found_error=True):
         program, how = (subject.program, "given") if subject.program is not None else _export(subject, dynamic_shapes)
         given, program = program, prepared(program)
         dynamic = _dynamic_dims(program)
@@ -224,16 +208,3 @@ def _mapped(shapes: Any, change: Any) -> Any:
     if isinstance(shapes, (tuple, list)):
         return type(shapes)(_mapped(value, change) for value in shapes)
     return change(shapes)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """PyTorch's exporters warn, log and print about their own workings: nothing that the user could act on."""
-    level = logging.root.manager.disable
-    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        logging.disable(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            logging.disable(level)

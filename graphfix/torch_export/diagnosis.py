@@ -11,9 +11,7 @@ import torch
 
 from graphfix.errors import ExportError
 from graphfix.sources import in_stack, place
-
-_TORCH = str(Path(torch.__file__).parent)
-_HERE = str(Path(__file__).parent)
+from graphfix.torch_export.user_code import is_user_code
 
 # What a message of PyTorch means, and what helps.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
@@ -61,6 +59,13 @@ def export_error(error: BaseException, name: str) -> ExportError:
     return ExportError(f"torch.export cannot export {name}{where}: {type(error).__name__}: {_short(text)}")
 
 
+def tracing_error(error: BaseException, name: str) -> ExportError:
+    """The error of a module, or of the exporter, while TorchScript traced it, in one line."""
+    line = source_of(error)
+    where = f" at {line}" if line else ""
+    return ExportError(f"TorchScript cannot export {name}{where}: {type(error).__name__}: {_short(_plain(error))}")
+
+
 def translation_error(error: BaseException, program: torch.export.ExportedProgram, overload: Any) -> ExportError:
     """The error of torch.onnx in one line."""
     cause = error
@@ -80,7 +85,7 @@ def source_of(error: BaseException) -> str:
     found = ""
     while cause is not None and not found:
         for frame in traceback.extract_tb(cause.__traceback__):
-            if not frame.filename.startswith((_TORCH, _HERE, "<")) and _is_model(frame):
+            if is_user_code(frame.filename) and _is_model(frame):
                 found = place(frame.filename, frame.lineno or 0, frame.line or "")
         cause = cause.__cause__ or cause.__context__
     return found or in_stack(str(error))

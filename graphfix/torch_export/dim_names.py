@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 import torch
 
+from graphfix.errors import UsageError
 from graphfix.torch_export.subject import Subject
 
 
@@ -22,6 +23,20 @@ def named_dims(subject: Subject, dynamic_shapes: Any) -> dict[int, dict[int, str
     for tensor, axes in _pairs(_arguments(subject, dynamic_shapes), dynamic_shapes):
         names = {axis: _name(dim) for axis, dim in _items(axes)}
         found[positions[id(tensor)]] = {axis: name for axis, name in names.items() if name}
+    return found
+
+
+def dynamic_dims(subject: Subject, dynamic_shapes: Any) -> dict[int, dict[int, str]]:
+    """The dynamic axes of the flat arguments by their positions, each with a name of its own where none is given."""
+    found = named_dims(subject, dynamic_shapes)
+    positions = {id(leaf): number for number, leaf in reversed(list(enumerate(subject.leaves)))}
+    for tensor, axes in _pairs(_arguments(subject, dynamic_shapes), dynamic_shapes):
+        number = positions[id(tensor)]
+        for axis, dim in _items(axes):
+            if type(dim).__name__ == "_DerivedDim":
+                raise UsageError(f"the dim {dim.__name__} is made of another one, which only torch.export takes")
+            if axis not in found[number] and _is_dynamic_hint(dim):
+                found[number][axis] = f"dim_{number}_{axis}"
     return found
 
 
@@ -72,6 +87,11 @@ def _items(axes: Any) -> list[tuple[int, Any]]:
     if isinstance(axes, Mapping):
         return list(axes.items())
     return list(enumerate(axes)) if isinstance(axes, Sequence) and not isinstance(axes, str) else []
+
+
+def _is_dynamic_hint(dim: Any) -> bool:
+    """Whether it is Dim.AUTO or Dim.DYNAMIC."""
+    return type(dim).__name__ == "_DimHint" and "STATIC" not in str(dim)
 
 
 def _name(dim: Any) -> str:

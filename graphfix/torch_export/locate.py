@@ -15,7 +15,7 @@ from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import ReferenceSession
 from graphfix.sources import in_stack
 from graphfix.torch_export.arrays import to_numpy, to_torch
-from graphfix.torch_export.capture import Captured
+from graphfix.torch_export.captured import Captured
 from graphfix.torch_export.confirm import Confirmation
 from graphfix.torch_export.subject import quiet
 from graphfix.verification import compare
@@ -27,6 +27,8 @@ def place_of_difference(captured: Captured, confirm: Confirmation, error: NotCon
     The operators of the exported program run one by one in PyTorch, and each result is held against the tensor of the
     same name in the lossless model.
     """
+    if captured.program is None:
+        return ""
     nodes = {node.name: node for node in captured.program.graph.nodes}
     if confirm.telling is not None:
         found = _first_difference(captured, confirm.telling.feeds)

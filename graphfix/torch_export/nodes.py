@@ -18,35 +18,15 @@ from onnxscript import opset18 as op
 
 from graphfix.aten import ATEN_DOMAIN
 from graphfix.torch_export.arrays import to_numpy
+from graphfix.torch_export.forms import LIKE_DATA, WRITES
 
 Translation = Callable[..., Any]
-
-# Operators whose ATen node differs from them in its name, and the parameters that it has, in order.
-# "data" marks parameters that take the element type of the first one.
-_WRITES: dict[str, tuple[str, ...]] = {
-    "index_put": ("self", "indices", "values", "accumulate"),
-    "_unsafe_index_put": ("self", "indices", "values", "accumulate"),
-    "masked_fill": ("self", "mask", "value"),
-    "masked_scatter": ("self", "mask", "source"),
-    "index_fill": ("self", "dim", "index", "value"),
-    "index_copy": ("self", "dim", "index", "source"),
-    "index_add": ("self", "dim", "index", "source", "alpha"),
-    "scatter": ("self", "dim", "index", "src", "reduce"),
-    "scatter_add": ("self", "dim", "index", "src"),
-    "scatter_reduce": ("self", "dim", "index", "src", "reduce", "include_self"),
-    "slice_scatter": ("self", "src", "dim", "start", "end", "step"),
-    "select_scatter": ("self", "src", "dim", "index"),
-    "diagonal_scatter": ("self", "src", "offset", "dim1", "dim2"),
-    "index": ("self", "indices"),
-    "_unsafe_index": ("self", "indices"),
-}
-_LIKE_DATA = ("value", "values", "src", "source")  # parameters that have the element type of the data
 
 
 def write_translations() -> dict[Any, Translation]:
     """The translation of every overload of every index write, and of reads by index tensors."""
     table: dict[Any, Translation] = {}
-    for name, parameters in _WRITES.items():
+    for name, parameters in WRITES.items():
         for overload in _overloads(name):
             table[overload] = _keep(overload, name.removeprefix("_unsafe_"), parameters)
     for overload in _overloads("put"):
@@ -109,7 +89,7 @@ def _node(operator: str, overload: str, arguments: dict[str, Any], outputs: int 
             attributes.append(ir.AttrString(name, value))
             continue
         for item in value if isinstance(value, (list, tuple)) else [value]:
-            inputs.append(_operand(item, data if name in _LIKE_DATA else None))
+            inputs.append(_operand(item, data if name in LIKE_DATA else None))
     node = ir.Node(ATEN_DOMAIN, "ATen", inputs, attributes, num_outputs=outputs, version=1)
     recorder.nodes.append(node)
     return node.outputs[0] if outputs == 1 else list(node.outputs)

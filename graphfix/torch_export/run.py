@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from graphfix import model_io
 from graphfix.api import FixResult, run_fix
-from graphfix.errors import GraphfixError, NotConfirmedError
+from graphfix.errors import ExportError, GraphfixError, NotConfirmedError, UnsupportedError
 from graphfix.pipeline import Event
 from graphfix.torch_export import locate, metadata
-from graphfix.torch_export.capture import OPSET, Captured, capture
+from graphfix.torch_export.captured import Captured
 from graphfix.torch_export.confirm import Confirmation
+from graphfix.torch_export.routes import OPSET, TORCHSCRIPT, capture, routes
 from graphfix.torch_export.session import TorchSession
-from graphfix.torch_export.subject import subject
+from graphfix.torch_export.subject import Subject, subject
 
 if TYPE_CHECKING:
     from graphfix.report import Report
@@ -31,22 +32,55 @@ def run_export(
     opset: int | None,
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None,
+    route: str,
     progress: Callable[[Event], None] | None,
     options: Mapping[str, Any],
 ) -> FixResult:
     """See `graphfix.export`. ``options`` are those of `graphfix.fix`."""
-    tell = progress or (lambda event: None)
     given = subject(module, args, kwargs)
-    tell(Event("export", f"exporting {given.name}"))
+    how = {"dynamic_shapes": dynamic_shapes, "input_names": input_names, "output_names": output_names}
+    told = {"opset": opset, "dynamic_shapes": dynamic_shapes, **options}
+    options = {**options, "opset": OPSET if opset is None else opset}
+    first: GraphfixError | None = None
+    for one in routes(route, given):
+        try:
+            result = _by_route(one, given, how, progress, options, told)
+            break
+        except (ExportError, NotConfirmedError, UnsupportedError) as error:
+            first = error if first is None else _both(first, error)
+    else:
+        assert first is not None
+        raise first
+    if first is not None:
+        result.report.notes.append(f"not by torch.export: {first}")
+    if output is not None:
+        report = result.report
+        report.output = os.fspath(output)
+        _tell(progress, "save", f"writing {report.output}")
+        model_io.save(result.model, output, base_dir=None)
+        _tell(progress, "save", f"wrote {report.output}", 1, 1)
+    return result
+
+
+def _by_route(
+    route: str,
+    given: Subject,
+    how: Mapping[str, Any],
+    progress: Callable[[Event], None] | None,
+    options: Mapping[str, Any],
+    told: Mapping[str, Any],
+) -> FixResult:
+    """Capture, fix and confirm; ``told`` are the options as they are recorded in the model."""
+    _tell(progress, "export", f"exporting {given.name} by {route}")
     start = time.perf_counter()
-    captured = capture(given, dynamic_shapes=dynamic_shapes, input_names=input_names, output_names=output_names)
+    captured = capture(route, given, **how)
     seconds = time.perf_counter() - start
-    tell(Event("export", f"exported {given.name}: {len(captured.model.graph.node)} nodes", 1, 1))
+    _tell(progress, "export", f"exported {given.name}: {len(captured.model.graph.node)} nodes", 1, 1)
 
     session = TorchSession(given, captured)
     confirm = Confirmation(session, captured.model, given.name)
     try:
-        result = run_fix(captured.model, None, confirm, progress, opset=OPSET if opset is None else opset, **options)
+        result = run_fix(captured.model, None, confirm, progress, **options)
     except NotConfirmedError as error:
         raise _explained(error, captured, confirm) from error
     except GraphfixError as error:
@@ -55,13 +89,22 @@ def run_export(
     report = result.report
     _describe(report, given.name, captured)
     report.stages = {"export": seconds, **{k: v for k, v in report.stages.items() if k != "load"}}
-    metadata.record(result.model, report, captured.route, {"opset": opset, "dynamic_shapes": dynamic_shapes, **options})
-    if output is not None:
-        report.output = os.fspath(output)
-        tell(Event("save", f"writing {report.output}"))
-        model_io.save(result.model, output, base_dir=None)
-        tell(Event("save", f"wrote {report.output}", 1, 1))
+    metadata.record(result.model, report, captured.route, told)
     return result
+
+
+def _tell(progress: Callable[[Event], None] | None, *event: Any) -> None:
+    if progress is not None:
+        progress(Event(*event))
+
+
+def _both(first: GraphfixError, second: GraphfixError) -> GraphfixError:
+    """The error of the first route, with what the second one says."""
+    both = type(first)(f"{first}; by {TORCHSCRIPT}: {second}")
+    both.report = first.report
+    if isinstance(first, NotConfirmedError) and isinstance(both, NotConfirmedError):
+        both.model = first.model
+    return both
 
 
 def _describe(report: Report | None, name: str, captured: Captured) -> None:

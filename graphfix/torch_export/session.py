@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from graphfix.reference.refusal import ReferenceRefusal
 from graphfix.reference.session import graph_inputs
 from graphfix.torch_export.arrays import to_numpy, to_torch
-from graphfix.torch_export.capture import Captured
+from graphfix.torch_export.captured import Captured
 from graphfix.torch_export.subject import SEED, Subject
 
 Array = np.ndarray[Any, Any]
@@ -54,7 +54,7 @@ class TorchSession:
             result = self._subject.call(leaves, seed)
         except Exception as error:  # a module may raise anything
             raise ReferenceRefusal(" ".join(str(error).split())[:300] or type(error).__name__) from error
-        flat = pytree.tree_leaves(result)
+        flat = pytree.tree_flatten(result)[0]
         return {name: _array(flat[n]) for n, name in self._outputs.items()}
 
 

@@ -27,7 +27,7 @@ class Subject:
     """
 
     module: torch.nn.Module
-    program: torch.export.ExportedProgram | None
+    program: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     name: str
@@ -43,16 +43,16 @@ class Subject:
     def call(self, leaves: Sequence[Any], seed: int = SEED) -> Any:
         """The module's result for flat arguments. Neither they nor the module's parameters and buffers change."""
         args, kwargs = pytree.tree_unflatten([_fresh(leaf) for leaf in leaves], self.spec)
-        state = {name: tensor.detach().clone() for name, tensor in self.module.named_buffers(remove_duplicate=False)}
+        state = {name: tensor.detach().clone() for name, tensor in _buffers(self.module)}
         with quiet(seed):
             if not state:
                 return self.module(*args, **kwargs)
-            return torch.func.functional_call(self.module, state, args, kwargs, tie_weights=False)
+            return _functional_call(self.module, state, args, kwargs)
 
 
 def subject(given: Any, args: Any, kwargs: Mapping[str, Any] | None) -> Subject:
     """What the user gave, ready for export. Raises UsageError for anything that cannot be."""
-    if isinstance(given, torch.export.ExportedProgram):
+    if _is_program(given):
         example = given.example_inputs
         if args or kwargs:
             example = (_arguments(args), dict(kwargs or {}))
@@ -68,6 +68,28 @@ def subject(given: Any, args: Any, kwargs: Mapping[str, Any] | None) -> Subject:
             raise UsageError(f"export takes an nn.Module or an ExportedProgram, not {type(given).__name__}")
         given = _Function(given)
     return Subject(_evaluated(given), None, _arguments(args), dict(kwargs or {}), _name(given))
+
+
+def _is_program(given: Any) -> bool:
+    """Whether it is an ExportedProgram, which versions before 2.1 do not have."""
+    return hasattr(torch, "export") and isinstance(given, torch.export.ExportedProgram)
+
+
+def _buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """All buffers by all of their names."""
+    for path, part in module.named_modules(remove_duplicate=False):
+        for name, tensor in part._buffers.items():
+            if tensor is not None:
+                yield f"{path}.{name}" if path else name, tensor
+
+
+def _functional_call(module: torch.nn.Module, state: dict[str, Any], args: Any, kwargs: Any) -> Any:
+    """The module's result with other tensors in the place of its buffers."""
+    if hasattr(torch, "func"):
+        return torch.func.functional_call(module, state, args, kwargs, tie_weights=False)
+    from torch.nn.utils.stateless import functional_call  # PyTorch 1.13
+
+    return functional_call(module, state, args, kwargs)
 
 
 class _Function(torch.nn.Module):

@@ -1,0 +1,28 @@
+"""A lossless model with what links it to the module that it was made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+
+from graphfix.torch_export.limits import Limits
+
+
+@dataclass
+class Captured:
+    """A lossless model. ``inputs`` are its inputs by the positions of the flat arguments, ``outputs`` its outputs by
+    those of the flat results.
+
+    ``program`` is the exported program that was translated, its nodes named as the tensors of the model; None when
+    TorchScript made the model.
+    """
+
+    model: onnx.ModelProto
+    inputs: dict[int, str]
+    outputs: dict[int, str]
+    program: Any
+    route: str
+    limits: Limits = field(default_factory=Limits)
+    notes: list[str] = field(default_factory=list)

@@ -1,0 +1,115 @@
+"""Translations for the TorchScript exporter that keep an index write, or a read by index tensors, as an ATen node.
+
+The exporter's own make ScatterND and NonZero chains of them, lose what accumulates, or refuse (facts in the verdicts of
+``graphfix scan``). The nodes have the form that `graphfix.aten.read_call` knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.onnx import symbolic_helper
+
+from graphfix.aten import ATEN_DOMAIN
+from graphfix.torch_export.forms import LIKE_DATA, WRITES
+
+_TYPES = {
+    "Float": torch.float32,
+    "Double": torch.float64,
+    "Half": torch.float16,
+    "BFloat16": torch.bfloat16,
+    "Bool": torch.bool,
+    "Byte": torch.uint8,
+    "Char": torch.int8,
+    "Short": torch.int16,
+    "Int": torch.int32,
+    "Long": torch.int64,
+}
+ONNX_TYPES = {
+    torch.float32: 1,
+    torch.uint8: 2,
+    torch.int8: 3,
+    torch.int16: 5,
+    torch.int32: 6,
+    torch.int64: 7,
+    torch.bool: 9,
+    torch.float16: 10,
+    torch.float64: 11,
+    torch.bfloat16: 16,
+}
+
+
+@contextmanager
+def write_symbolics(opset: int) -> Iterator[None]:
+    """The exporter keeps index writes as ATen nodes while this is open."""
+    names = [f"aten::{name}" for name in WRITES]
+    for name in names:
+        operator = name.removeprefix("aten::")
+        torch.onnx.register_custom_op_symbolic(name, _keep(operator, WRITES[operator]), opset)
+    try:
+        yield
+    finally:
+        for name in names:
+            torch.onnx.unregister_custom_op_symbolic(name, opset)
+
+
+def _keep(operator: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
+    def symbolic(g: Any, *arguments: Any) -> Any:
+        data, inputs, attributes = arguments[0], [], {}
+        for name, value in zip(parameters, arguments, strict=False):
+            for one in _listed(value) if name == "indices" else [value]:
+                text = _text(one)
+                if text is not None:
+                    attributes[f"{name}_s"] = text
+                else:
+                    inputs.append(_operand(g, one, _type(data) if name in LIKE_DATA else None))
+        kept = operator.removeprefix("_unsafe_")
+        made = g.op(f"{ATEN_DOMAIN}::ATen", *inputs, operator_s=kept, overload_name_s="", **attributes)
+        made.setType(data.type() if kept != "index" else _of_unknown_shape(data.type()))
+        return made
+
+    symbolic.__annotations__.clear()  # PyTorch before 2.6 reads that of the first parameter as a class
+    return symbolic
+
+
+def _operand(g: Any, value: Any, wanted: Any) -> Any:
+    """An argument as a value of the graph; with an element type, where one is wanted."""
+    if _is_none(value):
+        return value
+    constant = symbolic_helper._maybe_get_const(value, "v")
+    if isinstance(constant, (bool, int, float)):
+        return g.op("Constant", value_t=torch.tensor(constant, dtype=wanted or None))
+    if wanted is not None and _type(value) not in (None, wanted):
+        return g.op("Cast", value, to_i=ONNX_TYPES[wanted])
+    return value
+
+
+def _listed(value: Any) -> list[Any]:
+    """The values of a list of tensors."""
+    if value.node().kind() == "prim::ListConstruct":
+        return list(value.node().inputs())
+    return [value]
+
+
+def _text(value: Any) -> str | None:
+    node = value.node()
+    if node.kind() in ("prim::Constant", "onnx::Constant") and node.hasAttribute("value"):
+        return str(node.s("value")) if node.kindOf("value") == "s" else None
+    return None
+
+
+def _is_none(value: Any) -> bool:
+    return value.node().mustBeNone()
+
+
+def _type(value: Any) -> Any:
+    """The element type of a tensor, None when it is not known."""
+    kind = getattr(value.type(), "scalarType", lambda: None)()
+    return _TYPES.get(kind) if kind else None
+
+
+def _of_unknown_shape(kind: Any) -> Any:
+    return kind.with_sizes(None) if hasattr(kind, "with_sizes") else kind

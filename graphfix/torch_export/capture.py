@@ -39,8 +39,7 @@ def capture(
 
     Raises ExportError, with the user's source line, when PyTorch cannot.
     """
-    # PyTorch 2.13 loses sight of sizes that only the values tell while it decomposes a program: they are made twice.
-    with silence(), _config.patch(soft_pending_unbacked_not_found_error=True):
+    with silence(), _pending_sizes_allowed():
         program, how = (subject.program, "given") if subject.program is not None else _export(subject, dynamic_shapes)
         given, program = program, prepared(program)
         dynamic = _dynamic_dims(program)
@@ -60,6 +59,15 @@ def capture(
         dims = named_dims(subject, dynamic_shapes)
         rename_dims(model, {name: dims.get(number, {}) for number, name in found.inputs.items()})
     return found
+
+
+def _pending_sizes_allowed() -> Any:
+    """While PyTorch 2.13 decomposes a program it loses sight of sizes that only the values tell, and makes them twice.
+
+    Older versions have no word for that.
+    """
+    wanted = {"soft_pending_unbacked_not_found_error": True}
+    return _config.patch(wanted) if all(hasattr(_config, name) for name in wanted) else nullcontext()
 
 
 def _export(subject: Subject, dynamic_shapes: Any) -> tuple[torch.export.ExportedProgram, str]:

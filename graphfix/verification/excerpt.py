@@ -183,7 +183,8 @@ class _Search:
             steps += 1
             if steps > _MOST_STEPS_BACK:
                 raise Inseparable("its inputs come from too far back")
-            if not node.is_op("Shape", "Size"):  # of these only the shape counts: see _Side
+            # Of these only the shape counts, when it may be any: see _Side.
+            if not node.is_op("Shape", "Size") or not self.shape_is_free(node.inputs[0]):
                 queue += [i for i in node.inputs if i.name]
 
     def is_made_here(self, value: Value) -> bool:

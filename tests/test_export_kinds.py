@@ -154,3 +154,42 @@ def test_names_of_dims_of_further_arguments() -> None:
     for shapes in result.report.verification.sets:
         _, keys, values = (part.split(" ")[1] for part in shapes.split(", "))
         assert keys == values
+
+
+def test_a_line_of_a_library_is_named_as_one(tmp_path, monkeypatch) -> None:
+    folder = tmp_path / "site-packages" / "somelib"
+    folder.mkdir(parents=True)
+    source = "def branch(x):\n    if x.sum().item() > 0:\n        return x + 1\n    return x - 1\n"
+    (folder / "__init__.py").write_text(source)
+    monkeypatch.syspath_prepend(str(folder.parent))
+    from somelib import branch
+
+    with pytest.raises(graphfix.ExportError, match=r"somelib.__init__\.py:2, if x\.sum.*; the line is somelib's own"):
+        graphfix.export(lambda x: branch(x) * 2, (torch.ones(3),), route="torch.export")
+
+
+def test_rewrites_on_selected_rows_are_cut_out_alone(monkeypatch) -> None:
+    """Faster R-CNN: what the number of rows comes from must not bring the whole network along."""
+    from graphfix.verification import rewrites
+
+    cut: list[Counter[str]] = []
+    check = rewrites.check_rewrite
+
+    def counted(excerpt, **options):
+        cut.append(Counter(node.op_type for node in excerpt.before.graph.node))
+        return check(excerpt, **options)
+
+    monkeypatch.setattr(rewrites, "check_rewrite", counted)
+
+    def head(x, weight):
+        h = x
+        for _ in range(8):
+            h = (h @ weight).relu()
+        rows = h[h[:, 0] > 0.5]
+        out = torch.zeros_like(rows)
+        out[torch.arange(rows.shape[0]), rows.argmax(1)] = 1.0
+        return out
+
+    torch.manual_seed(1)
+    graphfix.export(head, (torch.rand(6, 4), torch.rand(4, 4)))
+    assert cut and all(nodes["MatMul"] == 0 for nodes in cut)

@@ -13,6 +13,7 @@ from typing import Any
 
 import sympy
 from torch.fx.experimental import symbolic_shapes
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from graphfix.sources import in_stack
 
@@ -51,8 +52,8 @@ def _general_answer(condition: Any, env: Any) -> bool | None:
     unknown = sorted(condition.free_symbols, key=str)
     if not isinstance(condition, sympy.logic.boolalg.Boolean) or not unknown:
         return None
-    if not all(symbol in env.size_like for symbol in unknown if env.is_unbacked_symint(symbol)):
-        return None
+    if not all(symbol in env.size_like or symbol_is_type(symbol, SymT.SIZE) for symbol in unknown):
+        return None  # a value, not a size
     answers = set()
     for sample in range(_SAMPLES):
         # All alike and the least, then ever larger and all different.

@@ -193,3 +193,14 @@ def test_rewrites_on_selected_rows_are_cut_out_alone(monkeypatch) -> None:
     torch.manual_seed(1)
     graphfix.export(head, (torch.rand(6, 4), torch.rand(4, 4)))
     assert cut and all(nodes["MatMul"] == 0 for nodes in cut)
+
+
+def test_numbers_drawn_from_a_seed_of_the_module_are_told_of() -> None:
+    """Reformer: buckets by rotations that are drawn anew, from one seed, in every run."""
+
+    def hashed(x):
+        torch.manual_seed(3)
+        return x @ torch.randn(4, 4)
+
+    with pytest.raises(graphfix.NotConfirmedError, match=r"x @ torch\.randn.*draws random numbers.*in a buffer"):
+        graphfix.export(hashed, (torch.rand(2, 4),), route="torch.export")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import onnx
@@ -75,7 +75,7 @@ def _export(subject: Subject, dynamic_shapes: Any) -> tuple[torch.export.Exporte
     shapes = _with_hints(dynamic_shapes)
     told: Exception | None = None
     for strict, counted in ((False, False), (True, False), (False, True), (True, True)):
-        general = taken_as_general() if counted else nullcontext([])
+        general: AbstractContextManager[list[str]] = taken_as_general() if counted else nullcontext([])
         with quiet(), general as answered:
             try:
                 program = torch.export.export(

@@ -33,11 +33,20 @@ def place_of_difference(captured: Captured, confirm: Confirmation, error: NotCon
     if confirm.telling is not None:
         found = _first_difference(captured, confirm.telling.feeds)
         if found is not None:
-            return f"PyTorch and the exporter's translation differ first at {describe(nodes[found])}"
+            return (
+                f"PyTorch and the exporter's translation differ first at {describe(nodes[found])}{_why(nodes[found])}"
+            )
     replaced = re.search(r"\(output '([^']+)'", str(error))
     if replaced is not None and replaced[1] in nodes:
         return f"it stands for {describe(nodes[replaced[1]])}"
     return ""
+
+
+def _why(node: torch.fx.Node) -> str:
+    """What makes an operator give other results, when that is in its nature: ": it draws random numbers, ..."."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return ""
+    return ": it draws random numbers, which no model draws alike; give them as an argument, or keep them in a buffer"
 
 
 def describe(node: torch.fx.Node) -> str:

@@ -262,7 +262,8 @@ class _Run:
         return [left for key, left in self.refused.items() if key in outputs]
 
     def view(self) -> Model:
-        return Model(self.model, shapes.infer(self.model))
+        # A model that was just exported says what PyTorch knows of its shapes.
+        return Model(self.model, shapes.infer(self.model, declared=self.options.confirm is not None))
 
     def run_pass(self, rewrite: Pass, view: Model, may_raise: bool) -> None:
         facts, target = Facts(view), self.options.target

@@ -2,8 +2,8 @@
 
 onnx's shape inference stops at an operator that it has no schema for. It runs here on a light copy of the model,
 without weights, in which such nodes are stood in for by standard ones whose result has the same type and shape.
-Declared shapes of outputs and value_info are not trusted: exporters write wrong ones (sizes of the traced example, even
-wrong ranks).
+Declared shapes of outputs and value_info are not trusted unless the caller says so: exporters write wrong ones (sizes
+of the traced example, even wrong ranks).
 """
 
 from __future__ import annotations
@@ -56,8 +56,10 @@ LIKE_SELF = frozenset(
 MASKED = frozenset(["masked_fill", "masked_scatter"])
 
 
-def infer(model: onnx.ModelProto) -> onnx.ModelProto:
+def infer(model: onnx.ModelProto, declared: bool = False) -> onnx.ModelProto:
     """A copy of the model without weights, with the types of all values that could be inferred as value_info.
+
+    With ``declared``, the ranks and the numbers of the main graph's value_info are right, and are built upon.
 
     Graphs, nodes, bodies and functions are in the same order as in the model. Graph outputs and value_info have only
     what was inferred; the element type of an output stays as declared.
@@ -71,6 +73,8 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
     light.opset_import.extend(helper.make_opsetid(domain, 1) for domain in sorted(missing) if domain)
     opset = opset_of(model)
     light.graph.CopyFrom(_light_graph(model.graph, opset, trusted=False))
+    if declared:
+        _add_declared(light.graph, model.graph)
     for function in model.functions:
         copy = light.functions.add()
         copy.CopyFrom(function)
@@ -81,6 +85,17 @@ def infer(model: onnx.ModelProto) -> onnx.ModelProto:
         inferred = _infer_once(inferred)
     _type_functions(model, inferred)
     return inferred
+
+
+def _add_declared(light: onnx.GraphProto, graph: onnx.GraphProto) -> None:
+    """Add what a graph declares of its inner values; sizes by name are for inference to find."""
+    known = {v.name for v in light.value_info} | {t.name for t in graph.initializer}
+    for value in graph.value_info:
+        if value.name not in known and value.type.HasField("tensor_type"):
+            copy = light.value_info.add()
+            copy.CopyFrom(value)
+            for dim in copy.type.tensor_type.shape.dim:
+                dim.ClearField("dim_param")
 
 
 def _infer_once(light: onnx.ModelProto) -> onnx.ModelProto:

@@ -35,7 +35,6 @@ PASSES: tuple[type[Pass], ...] = (
     RepairWhereBool,
     AtenArange,
     DynamicSlice,
-    AtenIndexPut,
     AtenIndexFill,
     AtenIndexCopy,
     AtenIndexAdd,
@@ -47,6 +46,7 @@ PASSES: tuple[type[Pass], ...] = (
     AtenSliceScatter,
     AtenSelectScatter,
     AtenDiagonalScatter,
+    AtenIndexPut,  # a masked write takes what its values are computed by along, when that is standard
     ScatterND,
     ScatterElements,
     SpanChain,

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import onnx
 import torch
 from torch.export.graph_signature import ConstantArgument, OutputKind
+from torch.fx.experimental import _config
 
 from graphfix.errors import ExportError
 from graphfix.torch_export import diagnosis
 from graphfix.torch_export.captured import Captured
+from graphfix.torch_export.counted import taken_as_general
 from graphfix.torch_export.dim_names import named_dims, rename_dims
 from graphfix.torch_export.limits import limits
 from graphfix.torch_export.prepare import is_number, prepared
@@ -36,8 +39,10 @@ def capture(
 
     Raises ExportError, with the user's source line, when PyTorch cannot.
     """
-    with silence():
-        program, how = (subject.program, "given") if subject.program is not None else _export(subject, dynamic_shapes)
+    with silence(), _pending_sizes_allowed():
+        program, how, asked = (
+            (subject.program, "given", []) if subject.program is not None else _export(subject, dynamic_shapes)
+        )
         given, program = program, prepared(program)
         dynamic = _dynamic_dims(program)
         translated = _translate(program, input_names, output_names)
@@ -52,27 +57,42 @@ def capture(
     route = f"torch.export ({how}), PyTorch {torch.__version__}"
     found = Captured(model, {}, {}, translated.exported_program, route)
     _match(found, given)
+    if asked:
+        places = "; ".join(asked[:3]) + ("; ..." if len(asked) > 3 else "")
+        found.notes.append(f"sizes that the values decide are taken for 2 or more where the module asks: {places}")
     if dynamic_shapes is not None:
         dims = named_dims(subject, dynamic_shapes)
         rename_dims(model, {name: dims.get(number, {}) for number, name in found.inputs.items()})
     return found
 
 
-def _export(subject: Subject, dynamic_shapes: Any) -> tuple[torch.export.ExportedProgram, str]:
-    """The exported program, and how it was made."""
+def _pending_sizes_allowed() -> Any:
+    """While PyTorch 2.13 decomposes a program it loses sight of sizes that only the values tell, and makes them twice.
+
+    Older versions have no word for that.
+    """
+    wanted = {"soft_pending_unbacked_not_found_error": True}
+    return _config.patch(wanted) if all(hasattr(_config, name) for name in wanted) else nullcontext()
+
+
+def _export(subject: Subject, dynamic_shapes: Any) -> tuple[torch.export.ExportedProgram, str, list[str]]:
+    """The exported program, how it was made, and the places that ask about sizes that only the values tell."""
     shapes = _with_hints(dynamic_shapes)
-    first: Exception | None = None
-    for strict in (False, True):
-        try:
-            with quiet():
+    told: Exception | None = None
+    for strict, counted in ((False, False), (True, False), (False, True), (True, True)):
+        general: AbstractContextManager[list[str]] = taken_as_general() if counted else nullcontext([])
+        with quiet(), general as answered:
+            try:
                 program = torch.export.export(
                     subject.module, subject.args, subject.kwargs or None, dynamic_shapes=shapes, strict=strict
                 )
-            return program, "strict" if strict else "non-strict"
-        except Exception as error:
-            first = first or error
-    assert first is not None
-    raise diagnosis.export_error(first, subject.name) from first
+            except Exception as error:
+                # What comes after answers is about the rest: the answers were no obstacle.
+                told = error if told is None or answered else told
+                continue
+        return program, "strict" if strict else "non-strict", list(dict.fromkeys(answered))
+    assert told is not None
+    raise diagnosis.export_error(told, subject.name) from told
 
 
 def _translate(
@@ -88,7 +108,7 @@ def _translate(
     for _ in range(_MOST_TRIES):
         try:
             with quiet():
-                return torch.onnx.export(
+                translated = torch.onnx.export(
                     program,
                     (),
                     dynamo=True,
@@ -99,12 +119,34 @@ def _translate(
                     external_data=False,
                     **names,
                 )
+                _restore_constants(translated.model.graph)
+                return translated
         except Exception as error:
             overload = _untranslated(error)
             if overload is None or overload in table:
                 raise diagnosis.translation_error(error, program, overload) from error
             table[overload] = any_translation(overload)
     raise ExportError(f"more than {_MOST_TRIES} operators have no translation to ONNX; export a part of the model")
+
+
+def _restore_constants(graph: Any) -> None:
+    """Put constants that nodes read among the initializers again, under names of their own.
+
+    The rules by which torch.onnx simplifies (onnxscript 0.7: two Clips, a Relu and a Clip of one tensor) name the
+    constants that they make after the tensor; the second of a name takes the place of the first.
+    """
+    taken = {*graph.initializers, *(value.name for node in graph for value in node.outputs)}
+    for node in graph.all_nodes():
+        for value in node.inputs:
+            if value is None or value.const_value is None or value.producer() is not None or value.is_graph_input():
+                continue
+            if graph.initializers.get(value.name) is value or value.is_initializer():
+                continue
+            stem, number = value.name or "constant", 1
+            while value.name is None or value.name in taken:
+                value.name, number = f"{stem}_{number}", number + 1
+            taken.add(value.name)
+            graph.register_initializer(value)
 
 
 def _untranslated(error: BaseException) -> Any:

@@ -53,10 +53,21 @@ def export_error(error: BaseException, name: str) -> ExportError:
     where = f" at {line}" if line else ""
     for pattern, meaning, advice in _KNOWN:
         if re.search(pattern, f"{type(error).__name__} {text}"):
-            advice = advice or _suggested(str(error))
+            advice = _of_library(line) or advice or _suggested(str(error))
             told = f"; {advice}" if advice else ""
             return ExportError(f"torch.export cannot export {name}{where}: {meaning} ({_short(text)}){told}")
-    return ExportError(f"torch.export cannot export {name}{where}: {type(error).__name__}: {_short(text)}")
+    told = f"; {_of_library(line)}" if _of_library(line) else ""
+    return ExportError(f"torch.export cannot export {name}{where}: {type(error).__name__}: {_short(text)}{told}")
+
+
+def _of_library(line: str) -> str:
+    """What to do about a line that is not the user's to write in another way; "" for one that is."""
+    found = re.search(r"[/\\](?:site|dist)-packages[/\\](\w+)", line)
+    if found is None:
+        return ""
+    return (
+        f"the line is {found[1]}'s own: export the part of the module before it, or replace in a subclass what holds it"
+    )
 
 
 def tracing_error(error: BaseException, name: str) -> ExportError:

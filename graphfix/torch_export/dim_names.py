@@ -58,13 +58,15 @@ def rename_dims(model: onnx.ModelProto, names: Mapping[str, Mapping[int, str]]) 
 
 
 def _arguments(subject: Subject, dynamic_shapes: Any) -> Any:
-    """The arguments in the form that the dynamic shapes have: by position, or by the names of the parameters."""
-    if not isinstance(dynamic_shapes, Mapping):
-        return (*subject.args, *subject.kwargs.values())
+    """The arguments in the form that the dynamic shapes have: by position, or by the names of the parameters.
+
+    What ``*args`` and ``**kwargs`` take is one entry of them, as for torch.export.
+    """
     try:
-        return inspect.signature(subject.module.forward).bind(*subject.args, **subject.kwargs).arguments
+        bound = inspect.signature(subject.module.forward).bind(*subject.args, **subject.kwargs).arguments
     except (TypeError, ValueError):
-        return subject.kwargs
+        return subject.kwargs if isinstance(dynamic_shapes, Mapping) else (*subject.args, *subject.kwargs.values())
+    return bound if isinstance(dynamic_shapes, Mapping) else tuple(bound.values())
 
 
 def _pairs(value: Any, shapes: Any) -> Iterator[tuple[torch.Tensor, Any]]:

@@ -34,7 +34,8 @@ def place_of_difference(captured: Captured, confirm: Confirmation, error: NotCon
     if confirm.telling is not None:
         found = _first_difference(captured, confirm.telling.feeds)
         if found is not None:
-            return f"PyTorch and the exporter's translation differ first at {describe(nodes[found])}"
+            node = nodes[found]
+            return f"PyTorch and the exporter's translation differ first at {describe(node)}{_why(node)}"
     if replaced is not None and replaced[1] in nodes:
         return f"it stands for {describe(nodes[replaced[1]])}"
     return ""
@@ -48,6 +49,13 @@ def _traced(captured: Captured, output: str) -> str:
         return ""
     path = node.name.strip("/").split("/")[1:-1]
     return f"it stands for {'.'.join(path) or 'the module'} at {line}"
+
+
+def _why(node: torch.fx.Node) -> str:
+    """What makes an operator give other results, when that is in its nature: ": it draws random numbers, ..."."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        return ""
+    return ": it draws random numbers, which no model draws alike; give them as an argument, or keep them in a buffer"
 
 
 def describe(node: torch.fx.Node) -> str:

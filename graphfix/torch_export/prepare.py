@@ -22,15 +22,20 @@ def prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedProg
       what is written into through several views of one operator.
     - A dropout that is off gives way to its input, as PyTorch returns that very tensor: who writes into one writes
       into the other. Made functional, it becomes a copy.
+    - A tensor that is taken from a number of another type (``1.0 - integers``) is cast first. PyTorch makes of it a
+      subtraction whose first operand is a number, and finds no operator for that when it promotes its type.
     - Constant numbers among the results are None, as torch.onnx has no outputs for them.
     """
     nodes = program.graph.nodes
     views = _writes(program) and any(n.target in _LISTS_OF_VIEWS for n in nodes)
     dropouts = [n for n in nodes if _is_off(n)]
+    promoted = any(_promotes(n) for n in nodes)
     numbers = any(is_number(spec.arg) for spec in program.graph_signature.output_specs)
-    if not views and not dropouts and not numbers:
+    if not views and not dropouts and not promoted and not numbers:
         return program
     program = copy.deepcopy(program)
+    for node in [n for n in program.graph.nodes if _promotes(n)]:
+        _cast_first(node, program.graph)
     for node in [n for n in program.graph.nodes if _is_off(n)]:
         node.replace_all_uses_with(node.args[0])
         program.graph.erase_node(node)
@@ -57,6 +62,22 @@ def _is_off(node: torch.fx.Node) -> bool:
         return False
     training = node.args[2] if len(node.args) > 2 else node.kwargs.get("train")
     return training is False and not any(user.op == "output" for user in node.users)
+
+
+def _promotes(node: torch.fx.Node) -> bool:
+    """Whether a node takes a tensor from a number, and its result has another type than the tensor."""
+    if node.target is not aten.rsub.Scalar or not isinstance(node.args[0], torch.fx.Node):
+        return False
+    return node.meta["val"].dtype != node.args[0].meta["val"].dtype
+
+
+def _cast_first(node: torch.fx.Node, graph: torch.fx.Graph) -> None:
+    data, result = node.args[0], node.meta["val"]
+    assert isinstance(data, torch.fx.Node)
+    with graph.inserting_before(node):
+        cast = graph.call_function(aten.to.dtype, (data, result.dtype))
+    cast.meta = {**node.meta, "val": data.meta["val"].to(result.dtype)}
+    node.args = (cast, *node.args[1:])
 
 
 def _separate_views(graph: torch.fx.Graph) -> None:

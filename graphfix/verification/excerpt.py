@@ -132,6 +132,17 @@ class _Search:
         self.own = set(builder.nodes)
         self.functions = {(f.domain, f.name) for f in self.scope.model.proto.functions}
         self.leaves: dict[Value, None] = {}
+        self.counted = self.counts()
+
+    def counts(self) -> set[str]:
+        """Names of sizes that masks decide: what has such a size has as many rows as the mask selects."""
+        named: set[str] = set()
+        for node in self.scope.nodes:
+            masked = aten.is_aten(node.op, node.domain) and any(i.dtype == TensorProto.BOOL for i in node.inputs)
+            if masked or node.is_op("NonZero", "Compress"):
+                known = {d for i in node.inputs if i.name for d in i.shape or ()}
+                named |= {d for o in node.outputs if o.name for d in o.shape or () if isinstance(d, str)} - known
+        return named
 
     def excerpt(self) -> Excerpt:
         self.find_leaves()
@@ -172,7 +183,8 @@ class _Search:
             steps += 1
             if steps > _MOST_STEPS_BACK:
                 raise Inseparable("its inputs come from too far back")
-            if not node.is_op("Shape", "Size"):  # of these only the shape counts: see _Side
+            # Of these only the shape counts, when it may be any: see _Side.
+            if not node.is_op("Shape", "Size") or not self.shape_is_free(node.inputs[0]):
                 queue += [i for i in node.inputs if i.name]
 
     def is_made_here(self, value: Value) -> bool:
@@ -232,7 +244,10 @@ class _Search:
         """Whether a size of a value is made by nodes that facts look through: a mask's count, a slice's length."""
         for dim in self.facts.shape(value) or ():
             for unknown in {u for monomial, _ in dim.terms for u in monomial}:
-                tensor = self.scope.find(unknown.split(":", 1)[1].rpartition("[")[0])
+                name = unknown.split(":", 1)[1]
+                if name in self.counted:
+                    return True
+                tensor = self.scope.find(name.rpartition("[")[0])
                 node: Any = tensor.inputs[0] if tensor is not None and tensor.inputs else None
                 if node is not None and (tensor is not value or node.is_op(*_MOVES, "NonZero", "Compress", "Range")):
                     return True

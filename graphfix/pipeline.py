@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 MOST_ROUNDS = 20
 MOST_NOTES = 12
 REMOVED_OPERATORS = ("ATen", "DynamicSlice")
+_LEAST_OF_PASSES = 11  # below, most forms of the passes do not exist
 
 
 @dataclass(frozen=True)
@@ -135,15 +136,17 @@ class _Run:
         refuse_lossy(original)
         self.model = onnx.ModelProto()
         self.model.CopyFrom(original)
+        self.lower_opset()
         with self.stage("passes", "replacing index writes"):
             self.run_repairs()
             self.run_passes(self.passes)
             self.refuse_remaining()
         if self.options.simplify and self.refused and _loadable(self.model):
             self.run_passes_simplified()
-        if isinstance(self.options.opset, int) and self.options.opset != opset.opset_version(self.model):
-            opset.convert(self.model, self.options.opset)
-            report.opset_reason = "requested"
+        if isinstance(self.options.opset, int):
+            if self.options.opset != opset.opset_version(self.model):
+                opset.convert(self.model, self.options.opset)
+            report.opset_reason = "requested" if self.options.opset != report.opset_before else ""
         elif self.options.opset is None and self.options.target is not None:
             self.fit_opset(self.options.target)
         report.opset_after = opset.opset_version(self.model)
@@ -173,19 +176,31 @@ class _Run:
 
     # ---- the target ------------------------------------------------------------------------------------------------
 
+    def lower_opset(self) -> None:
+        """Convert to a lower opset that is wanted before the passes run, so that they write in its forms.
+
+        Where that is not possible now, it is tried when they have run, and has to be possible then.
+        """
+        has, wanted, target = opset.opset_version(self.model), self.options.opset, self.options.target
+        if wanted is None and target is not None:
+            wanted = target.nearest_opset(has)
+        if isinstance(wanted, int) and _LEAST_OF_PASSES <= wanted < has:
+            with suppress(UnsupportedError):
+                opset.convert(self.model, wanted)
+
     def fit_opset(self, target: Target) -> None:
         """Convert to the nearest opset that the target takes. Where a node has no form there, all stays as it is."""
-        has = opset.opset_version(self.model)
+        has, before = opset.opset_version(self.model), self.report.opset_before
         wanted = target.nearest_opset(has)
-        if wanted == has:
-            return
         try:
-            opset.convert(self.model, wanted)
+            if wanted != has:
+                opset.convert(self.model, wanted)
         except UnsupportedError as reason:
             self.report.warnings.append(f"not converted to opset {wanted} for {target.label}: {reason}")
             return
-        most = "highest" if wanted < has else "lowest"
-        self.report.opset_reason = f"the {most} that {target.label} takes"
+        if wanted != before and wanted in (target.highest, target.lowest):
+            most = "highest" if wanted < before else "lowest"
+            self.report.opset_reason = f"the {most} that {target.label} takes"
 
     def hold_against_target(self) -> None:
         """Report what the target is known to refuse or to run wrongly in the result."""

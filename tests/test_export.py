@@ -6,6 +6,7 @@ import copy
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from conftest import require
 
@@ -274,3 +275,30 @@ def test_an_exported_program_and_a_factory_on_the_command_line(tmp_path, monkeyp
         assert run(["export", source, "other.onnx"]) == 2
         assert words in capsys.readouterr().err
     assert not (tmp_path / "other.onnx").exists()
+
+
+@pytest.mark.parametrize("route", ["torch.export", "torchscript"])
+def test_weights_that_no_file_holds_lie_beside_the_model(tmp_path, monkeypatch, route) -> None:
+    from graphfix.torch_export import run
+
+    monkeypatch.setattr(run, "_MOST_IN_FILE", 1000)  # in the place of nearly 2 GiB
+    module = torch.nn.Sequential(torch.nn.Linear(40, 50), Relu(), torch.nn.Linear(50, 3)).eval()
+    x = torch.randn(2, 40)
+    with pytest.raises(graphfix.UsageError, match="give output"):
+        graphfix.export(module, (x,), route=route)
+    graphfix.export(module, (x,), tmp_path / "large.onnx", dynamic_shapes=({0: "B"},), route=route)
+    assert {path.name for path in tmp_path.iterdir()} == {"large.onnx", "large.onnx.data"}
+    assert (tmp_path / "large.onnx.data").stat().st_size >= 40 * 50 * 4
+    session = onnxruntime.InferenceSession(str(tmp_path / "large.onnx"), providers=["CPUExecutionProvider"])
+    (name,) = [i.name for i in session.get_inputs()]
+    for rows in (1, 5):
+        x = torch.randn(rows, 40)
+        (got,) = session.run(None, {name: x.numpy()})
+        np.testing.assert_allclose(got, module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+class Relu(torch.nn.Module):
+    def forward(self, x):
+        x = x.clone()
+        x[x < 0] = 0
+        return x

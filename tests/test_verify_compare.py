@@ -172,3 +172,13 @@ def test_integers_differ_by_what_python_says(dtype, data):
     ratios = [gap / abs(n) for gap, n in zip(gaps, one, strict=True) if gap and n]
     assert found.max_rel == pytest.approx(max(ratios, default=0.0), rel=1e-12)
     assert found.at == ((gaps.index(max(gaps)),) if any(gaps) else None)
+
+
+def test_sums_that_other_kernels_made_may_differ_in_proportion_to_the_whole() -> None:
+    expected = np.array([300.0, -400.0, 0.01], np.float32)
+    near = expected + np.array([0, 0, 1e-3], np.float32)
+    far = expected + np.array([0, 0, 1e-1], np.float32)
+    assert compare(expected, near).problem
+    assert not compare(expected, near, elsewhere=True).problem
+    assert compare(expected, far, elsewhere=True).problem
+    assert compare(expected, near, elsewhere=True, depth=0).problem  # nothing is added up

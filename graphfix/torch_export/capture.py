@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -34,8 +35,9 @@ def capture(
     dynamic_shapes: Any = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
+    place: Path | None = None,
 ) -> Captured:
-    """Export by torch.export and torch.onnx.
+    """Export by torch.export and torch.onnx. With ``place``, a path to come, the weights are put beside it.
 
     Raises ExportError, with the user's source line, when PyTorch cannot.
     """
@@ -52,10 +54,9 @@ def capture(
                 f"PyTorch fixes dim {fixed[0][1]} of {fixed[0][0]}, which was to be dynamic, when it makes the writes "
                 f"of {subject.name} functional; write into x[:, k] in the place of views from unbind, split or chunk"
             )
-    model = onnx.ModelProto()
-    model.CopyFrom(translated.model_proto)
+        model = _model(translated, place)
     route = f"torch.export ({how}), PyTorch {torch.__version__}"
-    found = Captured(model, {}, {}, translated.exported_program, route)
+    found = Captured(model, {}, {}, translated.exported_program, route, base_dir=place and place.parent)
     _match(found, given)
     if asked:
         places = "; ".join(asked[:3]) + ("; ..." if len(asked) > 3 else "")
@@ -64,6 +65,16 @@ def capture(
         dims = named_dims(subject, dynamic_shapes)
         rename_dims(model, {name: dims.get(number, {}) for number, name in found.inputs.items()})
     return found
+
+
+def _model(translated: Any, place: Path | None) -> onnx.ModelProto:
+    """The translated model; with its weights beside a path, where one is given."""
+    if place is None:
+        model = onnx.ModelProto()
+        model.CopyFrom(translated.model_proto)
+        return model
+    translated.save(str(place), external_data=True)
+    return onnx.load(place, load_external_data=False)
 
 
 def _pending_sizes_allowed() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -16,7 +17,7 @@ class Captured:
     those of the flat results.
 
     ``program`` is the exported program that was translated, its nodes named as the tensors of the model; None when
-    TorchScript made the model.
+    TorchScript made the model. ``base_dir`` is the folder of the model's external data, None when it has none.
     """
 
     model: onnx.ModelProto
@@ -26,3 +27,4 @@ class Captured:
     route: str
     limits: Limits = field(default_factory=Limits)
     notes: list[str] = field(default_factory=list)
+    base_dir: Path | None = None

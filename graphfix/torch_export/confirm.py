@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from graphfix.verification import compare
 from graphfix.verification.check import Check
 from graphfix.verification.empty import takes_empty
 from graphfix.verification.inputs import InputSearch, InputSet, describe
+from graphfix.verification.weights import mapped
 
 if TYPE_CHECKING:
     from graphfix.verification import Progress, VerifyOptions
@@ -29,16 +31,18 @@ class Confirmation:
     """Compares candidates with a module on input sets that are found once.
 
     The first set is the example arguments; the others have other sizes of the dynamic dims and values that fit what the
-    lossless ``model`` does with them. ``name`` is the module's; ``telling`` is the set that showed a problem.
+    lossless ``model`` does with them. Its weights are in ``base_dir``, if not in itself. ``name`` is the module's;
+    ``telling`` is the set that showed a problem.
     """
 
     against = AGAINST
 
-    def __init__(self, session: TorchSession, model: onnx.ModelProto, name: str) -> None:
+    def __init__(self, session: TorchSession, model: onnx.ModelProto, name: str, base_dir: Path | None = None) -> None:
         self.name = name
         self.telling: InputSet | None = None
         self._session = session
         self._model = model
+        self._base_dir = base_dir
         self._sets: list[InputSet] | None = None
         self._special: list[InputSet] = []  # with NaN and infinities
         self._small: list[InputSet] = []  # of sizes that torch.export does not vouch for
@@ -59,7 +63,17 @@ class Confirmation:
             )
         if not self._sets[0].outputs:
             return Verification("failed", AGAINST, detail="every output of the module is random: nothing to compare")
-        check = Check(None, candidate, options, recorded=self._sets, progress=progress)
+        with mapped([(candidate, self._base_dir)]) as [(model, folder)]:
+            return self._compared(model, folder, options, progress)
+
+    def _compared(
+        self, candidate: onnx.ModelProto, folder: Path | None, options: VerifyOptions, progress: Progress | None
+    ) -> Verification:
+        def hold(sets: list[InputSet], progress: Progress | None = None) -> Check:
+            return Check(None, candidate, options, candidate_dir=folder, recorded=sets, progress=progress)
+
+        assert self._sets is not None
+        check = hold(self._sets, progress)
         result = check.run()
         self.telling = check.telling
         result.skipped = self._skipped
@@ -68,11 +82,11 @@ class Confirmation:
         if self._random:
             notes.append(f"not compared, as the module draws random numbers: {', '.join(sorted(self._random))}")
         if result.status == "confirmed" and self._special:
-            special = Check(None, candidate, options, recorded=self._special).run()
+            special = hold(self._special).run()
             if special.status != "confirmed":
                 notes.append(f"with NaN or infinities among the inputs it is not equal to PyTorch: {special.detail}")
         if result.status == "confirmed" and self._small:
-            small = Check(None, candidate, options, recorded=self._small).run()
+            small = hold(self._small).run()
             if small.status == "confirmed":
                 result.sets += small.sets
             else:

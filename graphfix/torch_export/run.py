@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import onnx
 
 from graphfix import model_io
 from graphfix.api import FixResult, run_fix
-from graphfix.errors import ExportError, GraphfixError, NotConfirmedError, UnsupportedError
+from graphfix.errors import ExportError, GraphfixError, NotConfirmedError, UnsupportedError, UsageError
+from graphfix.lowering.choose import size_text
 from graphfix.pipeline import Event
 from graphfix.torch_export import locate, metadata
 from graphfix.torch_export.captured import Captured
@@ -20,6 +26,8 @@ from graphfix.torch_export.subject import Subject, subject
 
 if TYPE_CHECKING:
     from graphfix.report import Report
+
+_MOST_IN_FILE = 1_879_048_192  # bytes of weights; a file of protobuf holds 2 GiB
 
 
 def run_export(
@@ -38,30 +46,41 @@ def run_export(
 ) -> FixResult:
     """See `graphfix.export`. ``options`` are those of `graphfix.fix`."""
     given = subject(module, args, kwargs)
-    how = {"dynamic_shapes": dynamic_shapes, "input_names": input_names, "output_names": output_names}
+    how: dict[str, Any] = {"dynamic_shapes": dynamic_shapes, "input_names": input_names, "output_names": output_names}
     told = {"opset": opset, "dynamic_shapes": dynamic_shapes, **options}
     options = {**options, "opset": OPSET if opset is None and options.get("target") is None else opset}
+    large = given.weight_bytes > _MOST_IN_FILE
+    if large and output is None:
+        raise UsageError(f"the weights take {size_text(given.weight_bytes)}, too much for one in memory: give output")
+    with tempfile.TemporaryDirectory() if large else nullcontext() as temporary:
+        folder = Path(temporary) if temporary is not None else None
+        how["place"] = folder / Path(output).name if folder is not None and output is not None else None
+        result = _by_any_route(route, given, how, progress, options, told)
+        if output is not None:
+            report = result.report
+            report.output = os.fspath(output)
+            _tell(progress, "save", f"writing {report.output}")
+            model_io.save(result.model, output, base_dir=folder)
+            _tell(progress, "save", f"wrote {report.output}", 1, 1)
+    return result
+
+
+def _by_any_route(route: str, given: Subject, *how: Any) -> FixResult:
+    """The result of the first route that leads to one. Raises the error of the first route, with what others say."""
     first: GraphfixError | None = None
     for one in routes(route, given):
         try:
-            result = _by_route(one, given, how, progress, options, told)
-            break
+            result = _by_route(one, given, *how)
         except (ExportError, NotConfirmedError, UnsupportedError) as error:
             first = error if first is None else _both(first, error)
-    else:
-        assert first is not None
-        raise first
-    if first is not None:
-        result.report.notes.append(f"not by torch.export: {first}")
-    elif route == "auto" and one == TORCHSCRIPT:
-        result.report.notes.append(f"not by torch.export, which {lacking()}")
-    if output is not None:
-        report = result.report
-        report.output = os.fspath(output)
-        _tell(progress, "save", f"writing {report.output}")
-        model_io.save(result.model, output, base_dir=None)
-        _tell(progress, "save", f"wrote {report.output}", 1, 1)
-    return result
+            continue
+        if first is not None:
+            result.report.notes.append(f"not by torch.export: {first}")
+        elif route == "auto" and one == TORCHSCRIPT:
+            result.report.notes.append(f"not by torch.export, which {lacking()}")
+        return result
+    assert first is not None
+    raise first
 
 
 def _by_route(
@@ -80,9 +99,13 @@ def _by_route(
     _tell(progress, "export", f"exported {given.name}: {len(captured.model.graph.node)} nodes", 1, 1)
 
     session = TorchSession(given, captured)
-    confirm = Confirmation(session, captured.model, given.name)
+    confirm = Confirmation(session, captured.model, given.name, captured.base_dir)
+    source: onnx.ModelProto | Path = captured.model
+    if captured.base_dir is not None:
+        source = captured.base_dir / "lossless.onnx"
+        onnx.save(captured.model, source)  # without the weights
     try:
-        result = run_fix(captured.model, None, confirm, progress, **options)
+        result = run_fix(source, None, confirm, progress, **options)
     except NotConfirmedError as error:
         raise _explained(error, captured, confirm) from error
     except GraphfixError as error:

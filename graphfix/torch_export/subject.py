@@ -40,6 +40,12 @@ class Subject:
     def spec(self) -> Any:
         return pytree.tree_flatten((self.args, self.kwargs))[1]
 
+    @property
+    def weight_bytes(self) -> int:
+        """The size of the module's parameters and buffers in bytes."""
+        tensors = {id(t): t for t in (*self.module.parameters(), *self.module.buffers())}
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
     def call(self, leaves: Sequence[Any], seed: int = SEED) -> Any:
         """The module's result for flat arguments. Neither they nor the module's parameters and buffers change."""
         args, kwargs = pytree.tree_unflatten([_fresh(leaf) for leaf in leaves], self.spec)

@@ -46,8 +46,9 @@ def capture(
     dynamic_shapes: Any = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
+    place: Path | None = None,
 ) -> Captured:
-    """Trace and translate.
+    """Trace and translate. With ``place``, a path to come, the weights are put beside it.
 
     Raises ExportError, with the user's source line, when the trace would not be the module.
     """
@@ -59,10 +60,10 @@ def capture(
     dims = dynamic_dims(subject, dynamic_shapes) if dynamic_shapes is not None else {}
     with silence():
         stuck = flat.look_elsewhere(subject, dims) if any(dims.values()) else []
-        model = _export(flat, subject, names, dims)
+        model = _export(flat, subject, names, dims, place)
     _tell_lines(model)
     _drop_prefix(model)
-    found = Captured(model, {}, {}, None, f"TorchScript, PyTorch {torch.__version__}")
+    found = Captured(model, {}, {}, None, f"TorchScript, PyTorch {torch.__version__}", base_dir=place and place.parent)
     found.inputs = dict(zip(flat.positions, names, strict=False))
     _keep_inputs(model, subject, found.inputs, dims)
     outputs = [value.name for value in model.graph.output]
@@ -145,7 +146,7 @@ class _Flat(torch.nn.Module):
         return told
 
 
-def _export(flat: _Flat, subject: Subject, names: list[str], dims: Dims) -> onnx.ModelProto:
+def _export(flat: _Flat, subject: Subject, names: list[str], dims: Dims, place: Path | None) -> onnx.ModelProto:
     tensors = tuple(subject.leaves[n].detach().clone() for n in flat.positions)
     axes = {name: dict(dims[n]) for n, name in zip(flat.positions, names, strict=False) if dims.get(n)}
     extra: dict[str, Any] = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
@@ -166,7 +167,12 @@ def _export(flat: _Flat, subject: Subject, names: list[str], dims: Dims) -> onnx
                 )
         except Exception as error:
             raise flat.told(error, subject) from None
-        return onnx.load(path)
+        model = onnx.load(path)
+    if place is None:
+        return model
+    # The exporter makes a file of each tensor.
+    onnx.save(model, place, save_as_external_data=True, location=f"{place.name}.data")
+    return onnx.load(place, load_external_data=False)
 
 
 def _free(name: str, taken: Sequence[str]) -> str:

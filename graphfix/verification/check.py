@@ -400,7 +400,14 @@ class Check:
 
     def _compare(self, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[str, Difference]:
         options = self._options
-        return compare.outputs(expected, actual, rtol=options.rtol, atol=options.atol, depths=self._depths)
+        return compare.outputs(
+            expected,
+            actual,
+            rtol=options.rtol,
+            atol=options.atol,
+            depths=self._depths,
+            elsewhere=self.reference is None,
+        )
 
     def _deepest(self) -> dict[str, int]:
         """The depth of every output, the larger of the two models'."""

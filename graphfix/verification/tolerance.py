@@ -81,7 +81,8 @@ class Tolerance(NamedTuple):
     """An element may differ by ``absolute + relative * abs(expected)``.
 
     When ``scaled``, the absolute part is multiplied by the largest finite magnitude of the expected output, if that is
-    below one: outputs that are tiny throughout are compared as strictly as others.
+    below one: outputs that are tiny throughout are compared as strictly as others. And by their root mean square, if
+    that is above one, where other kernels have made the expected output (PyTorch's): they add up in another order.
     """
 
     relative: float

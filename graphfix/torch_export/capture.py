@@ -90,7 +90,9 @@ def _export(subject: Subject, dynamic_shapes: Any) -> tuple[torch.export.Exporte
     """The exported program, how it was made, and the places that ask about sizes that only the values tell."""
     shapes = _with_hints(dynamic_shapes)
     told: Exception | None = None
-    for strict, counted in ((False, False), (True, False), (False, True), (True, True)):
+    ways = [(False, False)]
+    while ways:
+        strict, counted = ways.pop(0)
         general: AbstractContextManager[list[str]] = taken_as_general() if counted else nullcontext([])
         with quiet(), general as answered:
             try:
@@ -99,6 +101,13 @@ def _export(subject: Subject, dynamic_shapes: Any) -> tuple[torch.export.Exporte
                 )
             except Exception as error:
                 # What comes after answers is about the rest: the answers were no obstacle.
+                if not strict and not counted:
+                    # What the values decide stops a strict export as well.
+                    ways = (
+                        [(False, True), (True, True)]
+                        if diagnosis.is_of_values(error)
+                        else [(True, False), (True, True)]
+                    )
                 told = error if told is None or answered else told
                 continue
         return program, "strict" if strict else "non-strict", list(dict.fromkeys(answered))

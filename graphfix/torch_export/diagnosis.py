@@ -13,6 +13,7 @@ from graphfix.errors import ExportError
 from graphfix.sources import in_stack, place
 from graphfix.torch_export.user_code import is_user_code
 
+_OF_VALUES = r"data-dependent|GuardOnDataDependentSymNode|Could not guard"
 # What a message of PyTorch means, and what helps.
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     (
@@ -21,7 +22,7 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
         "keep it a tensor: x[i.reshape(1)] = v in the place of x[i] = v with a 0-d i, and no .item() or int()",
     ),
     (
-        r"data-dependent|GuardOnDataDependentSymNode|Could not guard",
+        _OF_VALUES,
         "a size or a branch depends on the values of a tensor",
         "write it with a mask (torch.arange(n) < length, torch.where) instead of if, .item(), int() or slice bounds "
         "taken from a tensor, or use torch.cond",
@@ -44,6 +45,11 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     (r"no fake impl|fake tensor|FakeTensor|meta kernel", "an operator cannot be traced without data", "register_fake"),
     (r"numpy", "NumPy computes a part of the result", "write that part in PyTorch"),
 )
+
+
+def is_of_values(error: BaseException) -> bool:
+    """Whether torch.export stopped because a size or a branch depends on the values of a tensor."""
+    return re.search(_OF_VALUES, f"{type(error).__name__} {error}") is not None
 
 
 def export_error(error: BaseException, name: str) -> ExportError:

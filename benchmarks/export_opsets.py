@@ -50,7 +50,7 @@ def export(group: int, route: str, dynamic: bool, opsets: list[int], tally: Tall
     dims = ([tuple(d or None for d in write.dims()) for write in writes],) if dynamic else None
     given = subject(Together(writes), args, None)
     try:
-        captured = capture(route, given, dynamic_shapes=dims)
+        captured = capture(route, given, dynamic_shapes=dims, lowest_opset=min(opsets))
     except GraphfixError as error:
         tally.wrong.append(f"group {group}: {error}")
         return

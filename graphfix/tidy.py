@@ -44,10 +44,25 @@ def drop_needless_allowzero(model: onnx.ModelProto) -> None:
                 continue
             target = constants.get(node.input[1])
             if target is not None and target.all():
-                kept = [a for a in node.attribute if a.name != "allowzero"]
-                if len(kept) != len(node.attribute):
-                    del node.attribute[:]
-                    node.attribute.extend(kept)
+                _drop_attribute(node, "allowzero")
+
+
+def drop_allowzero(model: onnx.ModelProto) -> bool:
+    """Drop every ``allowzero`` of Reshape: right unless a size is 0. The result tells whether there was one."""
+    found = False
+    for node in all_nodes(model):
+        if node.op_type == "Reshape" and not node.domain:
+            found |= _drop_attribute(node, "allowzero")
+    return found
+
+
+def _drop_attribute(node: onnx.NodeProto, name: str) -> bool:
+    kept = [attribute for attribute in node.attribute if attribute.name != name]
+    if len(kept) == len(node.attribute):
+        return False
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    return True
 
 
 def _value(node: onnx.NodeProto) -> np.ndarray[Any, Any] | None:

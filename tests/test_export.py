@@ -309,3 +309,19 @@ class Relu(torch.nn.Module):
         x = x.clone()
         x[x < 0] = 0
         return x
+
+
+def test_views_of_dynamic_sizes_below_opset_14() -> None:
+    """torch.export's Reshape can make sizes of 0, which the older one cannot."""
+
+    def write(x):
+        x = x.clone()
+        x.view(-1)[0] = 1
+        return x.view(x.shape[1], x.shape[0])
+
+    x = torch.randn(3, 4)
+    result = graphfix.export(write, (x,), dynamic_shapes=({0: "A", 1: "B"},), opset=12, route="torch.export")
+    assert any("from 1 on" in note for note in result.report.notes)
+    x = torch.randn(5, 2)
+    got = run_all(result.model, {"x": x.numpy()}).popitem()[1]
+    np.testing.assert_array_equal(got, write(x).numpy())

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from graphfix import tidy
 from graphfix.errors import UsageError
 from graphfix.torch_export.captured import Captured
 from graphfix.torch_export.subject import Subject
@@ -14,6 +15,7 @@ from graphfix.torch_export.subject import Subject
 OPSET = 18  # of a model when none is asked for
 TORCH_EXPORT = "torch.export"
 TORCHSCRIPT = "torchscript"
+_ALLOWZERO = 14  # the opset from which Reshape can make sizes of 0
 _OLDEST = (2, 6)  # whose torch.onnx takes translations of one's own for exported programs
 
 
@@ -35,15 +37,23 @@ def routes(wanted: str, subject: Subject) -> list[str]:
     return [wanted]
 
 
-def capture(route: str, subject: Subject, **options: Any) -> Captured:
-    """A lossless model by one route. Raises ExportError, with the user's source line, when it cannot be."""
+def capture(route: str, subject: Subject, *, lowest_opset: int = OPSET, **options: Any) -> Captured:
+    """A lossless model by one route, to be converted to ``lowest_opset`` or a higher one.
+
+    Raises ExportError, with the user's source line, when it cannot be.
+    """
     if route == TORCHSCRIPT:
         from graphfix.torch_export import tracing
 
-        return tracing.capture(subject, **options)
-    from graphfix.torch_export import capture as program
+        found = tracing.capture(subject, **options)
+    else:
+        from graphfix.torch_export import capture as program
 
-    return program.capture(subject, **options)
+        found = program.capture(subject, **options)
+    tidy.drop_needless_allowzero(found.model)
+    if lowest_opset < _ALLOWZERO and tidy.drop_allowzero(found.model):
+        found.notes.append(f"Reshape cannot make sizes of 0 below opset {_ALLOWZERO}: the model is for sizes from 1 on")
+    return found
 
 
 def lacking() -> str:

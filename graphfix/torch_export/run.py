@@ -17,6 +17,7 @@ from graphfix.api import FixResult, run_fix
 from graphfix.errors import ExportError, GraphfixError, NotConfirmedError, UnsupportedError, UsageError
 from graphfix.lowering.choose import size_text
 from graphfix.pipeline import Event
+from graphfix.targets import find_target
 from graphfix.torch_export import locate, metadata
 from graphfix.torch_export.captured import Captured
 from graphfix.torch_export.confirm import Confirmation
@@ -94,10 +95,9 @@ def _by_route(
     """Capture, fix and confirm; ``told`` are the options as they are recorded in the model."""
     _tell(progress, "export", f"exporting {given.name} by {route}")
     start = time.perf_counter()
-    captured = capture(route, given, **how)
+    captured = capture(route, given, lowest_opset=_wanted_opset(options), **how)
     seconds = time.perf_counter() - start
     _tell(progress, "export", f"exported {given.name}: {len(captured.model.graph.node)} nodes", 1, 1)
-
     session = TorchSession(given, captured)
     confirm = Confirmation(session, captured.model, given.name, captured.base_dir)
     source: onnx.ModelProto | Path = captured.model
@@ -116,6 +116,13 @@ def _by_route(
     report.stages = {"export": seconds, **{k: v for k, v in report.stages.items() if k != "load"}}
     metadata.record(result.model, report, captured.route, told)
     return result
+
+
+def _wanted_opset(options: Mapping[str, Any]) -> int:
+    """The opset that the result is to have."""
+    if options.get("opset") is None and options.get("target") is not None:
+        return find_target(options["target"]).nearest_opset(OPSET)
+    return int(options["opset"])
 
 
 def _tell(progress: Callable[[Event], None] | None, *event: Any) -> None:

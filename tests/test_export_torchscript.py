@@ -118,6 +118,7 @@ def other_names_of_one_tensor(x):
     x.data[2] = 4
     x.detach()[3] = 5
     x.expand(4, 5)[3, 0] = 6
+    x.type(torch.float32)[0, 1] = 7
     return x
 
 
@@ -383,6 +384,24 @@ def a_branch_that_no_size_here_takes(x):
     return x * 2 if x.shape[0] > 1000 else x
 
 
+@refused("a number is taken from a tensor", f(4, 5))
+def a_branch_on_a_size_like_a_selected_one(x):
+    zeros = torch.zeros(x[x > 0].shape)
+    return x if zeros.shape[0] > 3 else x + 1
+
+
+@refused("a number is taken from a tensor", f(4, 5))
+def a_branch_on_the_size_of_what_was_selected_and_written(x):
+    y = x[x > 0]
+    y[:] = 1
+    return x if y.shape[0] > 3 else x + 1
+
+
+@refused("a number is made of a dynamic size", f(6, 5), f(6, 5), dims=(None, N))
+def a_branch_on_equal_sizes(x, y):
+    return x + y.sum() if x.is_same_size(y) else x
+
+
 @refused("a number is made of a dynamic size", f(6, 5), dims=(N,))
 def a_length(x):
     return x / len(x)
@@ -410,6 +429,24 @@ def a_resize(x):
 @refused("no other sizes", f(4, 6), dims=(N,))
 def one_size_only(x):
     return x.reshape(4, 3, 2)
+
+
+@refused("a number is taken from a tensor", f(4, 5))
+def a_branch_on_a_cast(x):
+    return x if x.type(torch.int64).sum() > 0 else x + 1
+
+
+@refused("a number is taken from a tensor", f(4, 5))
+def a_number_named_in_a_check(x):
+    if (n := int(x.abs().max())) > 1000:
+        raise ValueError
+    return x * n
+
+
+@refused("a number is taken from a tensor", f(4, 5))
+def a_number_beside_an_assertion(x):
+    n = int(x.abs().max()); assert n < 1000  # noqa: E702  # fmt: skip
+    return x * n
 
 
 @pytest.mark.parametrize(("function", "args", "dims", "words"), REFUSED)

@@ -191,7 +191,7 @@ class Functional(TorchFunctionMode):
             raise ExportError(f"{where()}: an assignment to .{func.__self__.__name__} cannot be followed")
         if name in CHECKS:
             return None
-        if name in METADATA:
+        if name in METADATA and not (name == "type" and (len(args) > 1 or kwargs)):  # x.type(dtype) is a cast
             return self._looked_up(func, name, args, kwargs)
         call = _Call(self, func, name, args, kwargs)
         if name == "item":
@@ -210,21 +210,24 @@ class Functional(TorchFunctionMode):
     # --- calls that make new tensors, or views
 
     def _looked_up(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        given = list(tensors_in((args, kwargs)))
         args, kwargs = self._values(args), self._values(kwargs)
         if name == "size" and len(args) == 2 and isinstance(args[1], int):
             args = (args[0], args[1] % len(shape_of(args[0])))  # the exporter does not always know the rank
         result = func(*args, **kwargs)
-        tensors = list(tensors_in((args, kwargs)))
-        axes = self._dynamic_axes(name, tensors)[0] if tensors else set()
-        if name not in SIZES or not tensors:
-            if axes and name in SHAPED:
-                self._refuse_number(_On.SIZES)
+        dynamic = self._dynamic_axes(name, [self.value(tensor) for tensor in given]) if given else []
+        elements = _On.ELEMENTS if any(self._entry(tensor).sized for tensor in given) else _On.NOTHING
+        if name not in SIZES or not given:
+            if name in SHAPED:
+                self._refuse_number(elements | (_On.SIZES if any(dynamic) else _On.NOTHING))
             return result
-        elements = _On.ELEMENTS if self._entry(tensors[0]).sized else _On.NOTHING
+        axes = dynamic[0]
         if isinstance(result, int):
             self._refuse_number(elements | (_On.SIZES if 0 in axes or (name != "__len__" and axes) else _On.NOTHING))
         elif isinstance(result, Tensor):
-            self._mark(result, elements | (_On.SIZES if axes & _asked(args, kwargs, tensors[0]) else _On.NOTHING))
+            self._mark(
+                result, elements | (_On.SIZES if axes & _asked(args, kwargs, self.value(given[0])) else _On.NOTHING)
+            )
         else:
             for axis, size in enumerate(result):
                 if isinstance(size, Tensor):

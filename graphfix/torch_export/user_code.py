@@ -7,6 +7,7 @@ import functools
 import linecache
 import sys
 import sysconfig
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,18 +53,26 @@ def is_assertion(file: str, line: int) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _assertions(file: str) -> list[tuple[int, int]]:
-    """The first and last lines of the assertions of a file."""
+    """The first and last lines of the assertions of a file: those that hold nothing else whose result is used."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
         return []
-    found: list[ast.AST] = []
+    starts = Counter(node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt))
+    found: list[tuple[int, int]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert):
-            found.append(node)
+            checked: ast.Assert | ast.expr = node
+            raises: list[ast.stmt] = []
         elif isinstance(node, ast.If) and not node.orelse and all(isinstance(one, ast.Raise) for one in node.body):
-            found.append(node.test)
-    return [(node.lineno, node.end_lineno or node.lineno) for node in found]  # type: ignore[attr-defined]
+            checked, raises = node.test, node.body
+        else:
+            continue
+        first, last = checked.lineno, checked.end_lineno or checked.lineno
+        others = sum(starts[line] for line in range(first, last + 1)) - sum(one.lineno <= last for one in raises)
+        if others == 1 and not any(isinstance(part, ast.NamedExpr) for part in ast.walk(checked)):
+            found.append((first, last))
+    return found
 
 
 def where() -> str:

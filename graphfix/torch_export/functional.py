@@ -284,7 +284,7 @@ class Functional(TorchFunctionMode):
             parts = [self._adopted(one, call, depends, n if pick is None else -1) for n, one in enumerate(result)]
             if all(new is old for new, old in zip(parts, result, strict=False)):
                 return result
-            return type(result)(parts) if type(result) in (tuple, list) else type(result)(*parts)
+            return _made_of(parts, result)
         if isinstance(result, dict):
             for one in result.values():
                 self._adopted(one, call, depends, -1)
@@ -413,6 +413,10 @@ class Functional(TorchFunctionMode):
             roots.append(entry.root)
             if len(roots) > 1:
                 self._shared += roots
+                if any(root.writes for root in roots):
+                    raise ExportError(
+                        f"{where()}: a tensor is used whose memory was written by another one, no view of it"
+                    )
 
     def _values(self, given: Any) -> Any:
         """Arguments with the values of their tensors."""
@@ -424,7 +428,7 @@ class Functional(TorchFunctionMode):
             parts = [self._values(one) for one in given]
             if all(new is old for new, old in zip(parts, given, strict=False)):
                 return given
-            return type(given)(parts) if type(given) in (tuple, list) else type(given)(*parts)
+            return _made_of(parts, given)
         if isinstance(given, dict):
             return {key: self._values(one) for key, one in given.items()}
         return given
@@ -515,6 +519,11 @@ class _Call:
             value = self.mode.value(tensor)
             if _version(value) != version:
                 self.mode._write(tensor, value, self.depends)
+
+
+def _made_of(parts: list[Any], like: Any) -> Any:
+    """A list or tuple of other parts. A named tuple takes them one by one, a result of PyTorch (max, aminmax) as one."""
+    return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)
 
 
 def _with_stacked_lists(index: Any) -> Any:

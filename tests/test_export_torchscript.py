@@ -297,6 +297,13 @@ def larger_modules(x, y):
     return RECURRENT(seen)[0]
 
 
+@right(f(4, 5))
+def results_of_several_names(x):
+    ends = torch.aminmax(x)
+    ends.min.add_(1)
+    return torch.stack(ends)
+
+
 @pytest.mark.parametrize(("function", "args", "dims"), RIGHT)
 def test_what_the_exporter_would_lose(function: Any, args: Any, dims: Any) -> None:
     result = graphfix.export(function, copy.deepcopy(args), dynamic_shapes=dims, verify="model", route="torchscript")
@@ -489,6 +496,43 @@ def test_the_module_stays_as_it_is() -> None:
     assert result.model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
     got = run_all(result.model, {"x": x.numpy(), "scale": np.array(2, np.float32)})["output"]
     np.testing.assert_allclose(got, module.eval()(x, scale=torch.tensor(2.0)).detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_parameter_that_is_called_as_an_output() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.output = torch.nn.Parameter(torch.ones(3))
+            self.scale = torch.nn.Parameter(torch.full((3,), 2.0))
+
+        def forward(self, x):
+            return x * self.scale + self.output
+
+    result = graphfix.export(Net(), (torch.arange(3.0),), simplify=False, route="torchscript")
+    assert {t.name for t in result.model.graph.initializer} == {"module.output", "scale"}
+    assert [o.name for o in result.model.graph.output] == ["output"]
+
+
+class Sharing(torch.nn.Module):
+    """Writes into a buffer, and reads another one in the same memory."""
+
+    def __init__(self, part: slice) -> None:
+        super().__init__()
+        self.register_buffer("whole", torch.zeros(4))
+        self.register_buffer("other", self.whole if part == slice(None) else self.whole[part])
+
+    def forward(self, x):
+        self.whole[0] = x.sum()
+        return self.other + 1
+
+
+def test_buffers_in_the_same_memory() -> None:
+    x = torch.arange(1.0, 4.0)
+    result = graphfix.export(Sharing(slice(None)), (x,), verify="model", route="torchscript")
+    (output,) = run_all(result.model, {"x": x.numpy()}).values()
+    np.testing.assert_array_equal(output, np.array([7, 1, 1, 1], np.float32))
+    with pytest.raises(graphfix.ExportError, match="whose memory was written through another one"):
+        graphfix.export(Sharing(slice(2)), (x,), verify="none", route="torchscript")
 
 
 def test_the_route_is_chosen_and_named() -> None:

@@ -414,9 +414,7 @@ class Functional(TorchFunctionMode):
             if len(roots) > 1:
                 self._shared += roots
                 if any(root.writes for root in roots):
-                    raise ExportError(
-                        f"{where()}: a tensor is used whose memory was written by another one, no view of it"
-                    )
+                    raise ExportError(f"{where()}: a tensor is used whose memory was written through another one")
 
     def _values(self, given: Any) -> Any:
         """Arguments with the values of their tensors."""
@@ -522,7 +520,7 @@ class _Call:
 
 
 def _made_of(parts: list[Any], like: Any) -> Any:
-    """A list or tuple of other parts. A named tuple takes them one by one, a result of PyTorch (max, aminmax) as one."""
+    """Parts as a list or tuple of the same kind. A namedtuple takes them one by one, torch.return_types as one."""
     return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)
 
 

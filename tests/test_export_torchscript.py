@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -511,6 +512,46 @@ def test_a_parameter_that_is_called_as_an_output() -> None:
     result = graphfix.export(Net(), (torch.arange(3.0),), simplify=False, route="torchscript")
     assert {t.name for t in result.model.graph.initializer} == {"module.output", "scale"}
     assert [o.name for o in result.model.graph.output] == ["output"]
+
+
+class Doubled(torch.autograd.Function):
+    """A function whose gradient, 7, is its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 7
+
+
+def test_other_threads_and_what_comes_after_see_nothing_of_it() -> None:
+    before = {name: getattr(torch.Tensor, name) for name in ("__getitem__", "__setitem__")}
+    gradients = []
+
+    def train() -> None:
+        weight = torch.ones(2, requires_grad=True)
+        Doubled.apply(weight)[0].backward()
+        gradients.append(weight.grad.tolist())
+
+    def meanwhile(x):
+        other = threading.Thread(target=train)
+        other.start()
+        other.join()
+        return Doubled.apply(x)[:1]
+
+    def failing(x):
+        raise RuntimeError("of the module's own")
+
+    result = graphfix.export(meanwhile, (f(3),), verify="none", route="torchscript")
+    assert gradients and all(gradient == [7, 0] for gradient in gradients)
+    np.testing.assert_array_equal(next(iter(run_all(result.model, {"x": f(3).numpy()}).values())), 2 * f(3)[:1])
+    with pytest.raises(graphfix.ExportError, match="of the module's own"):
+        graphfix.export(failing, (f(3),), verify="none", route="torchscript")
+    train()
+    assert gradients[-1] == [7, 0]
+    assert {name: getattr(torch.Tensor, name) for name in before} == before
 
 
 class Sharing(torch.nn.Module):

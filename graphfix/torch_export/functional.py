@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 import inspect
 import linecache
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -136,13 +137,14 @@ class Functional(TorchFunctionMode):
     def __enter__(self) -> Functional:
         # PyTorch before 2.5 does not show a mode the subscripts of plain tensors.
         for name in _SUBSCRIPTS:
-            self._replace(Tensor, name, self._shown(getattr(Tensor, name)))
+            theirs = getattr(Tensor, name)
+            self._replace(Tensor, name, _in_this_thread(self._shown(theirs), theirs))
         # Functions that are written in Python are followed on the inside.
         for name in _DISPATCHES:
-            self._replace(torch.nn.functional, name, lambda *tensors: False)
-        self._replace(
-            torch.autograd.Function, "apply", classmethod(lambda *args, **kwargs: self._applied(*args, **kwargs))
-        )
+            theirs = getattr(torch.overrides, name)
+            self._replace(torch.nn.functional, name, _in_this_thread(lambda *tensors: False, theirs))
+        apply = _in_this_thread(self._applied, _apply)
+        self._replace(torch.autograd.Function, "apply", classmethod(lambda *args, **kwargs: apply(*args, **kwargs)))
         super().__enter__()
         return self
 
@@ -517,6 +519,24 @@ class _Call:
             value = self.mode.value(tensor)
             if _version(value) != version:
                 self.mode._write(tensor, value, self.depends)
+
+
+_APPLY = next(vars(kind)["apply"] for kind in torch.autograd.Function.__mro__ if "apply" in vars(kind))
+
+
+def _apply(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """``function.apply(...)`` as PyTorch has it."""
+    return _APPLY.__get__(None, function)(*args, **kwargs)
+
+
+def _in_this_thread(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """One function in this thread, and another one in all others, which may train meanwhile."""
+    thread = threading.get_ident()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (ours if threading.get_ident() == thread else theirs)(*args, **kwargs)
+
+    return call
 
 
 def _made_of(parts: list[Any], like: Any) -> Any:

@@ -466,6 +466,25 @@ def test_what_a_trace_would_freeze_is_refused_with_its_line(function: Any, args:
         assert "test_export_torchscript.py:" in str(error.value)
 
 
+def test_code_without_a_file_is_named_too() -> None:
+    typed: dict[str, Any] = {}
+    exec(compile("def branch(x):\n    return x if x.sum() > 0 else x + 1\n", "<stdin>", "exec"), typed)
+    with pytest.raises(graphfix.ExportError, match=r"^<stdin>:2: a number is taken"):
+        graphfix.export(typed["branch"], (f(3),), verify="none", route="torchscript")
+    generated: dict[str, Any] = {}
+    exec(compile("def branch(x):\n    return x if x.sum() > 0 else x + 1\n", "<generated>", "exec"), generated)
+    with pytest.raises(graphfix.ExportError, match=r"^the module: a number is taken"):
+        graphfix.export(generated["branch"], (f(3),), verify="none", route="torchscript")
+
+
+def test_a_library_beside_pytorch_is_not_pytorch() -> None:
+    from graphfix.torch_export.user_code import is_user_code
+
+    packages = torch.__file__.removesuffix("torch/__init__.py")
+    assert not is_user_code(f"{packages}torch/functional.py")
+    assert is_user_code(f"{packages}torchvision/ops/boxes.py")
+
+
 class Accumulating(torch.nn.Module):
     """Writes into a buffer and a parameter; drops out while it is trained."""
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import enum
 import inspect
-import linecache
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +25,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from graphfix.errors import ExportError
-from graphfix.sources import place
 from graphfix.torch_export import subscript
 from graphfix.torch_export.inplace import INSTEAD, value_after
 from graphfix.torch_export.operators import (
@@ -49,7 +47,7 @@ from graphfix.torch_export.operators import (
     written_argument,
 )
 from graphfix.torch_export.untraced import memory_of, shape_of, untraced
-from graphfix.torch_export.user_code import in_assertion, is_assertion, located, user_line, where
+from graphfix.torch_export.user_code import in_assertion, is_assertion, located, where
 from graphfix.torch_export.views import UnfollowedView, View
 
 _SUBSCRIPTS = ("__getitem__", "__setitem__")
@@ -446,15 +444,13 @@ class Functional(TorchFunctionMode):
             return
         if in_assertion():
             return
-        file, line = user_line()
-        code = linecache.getline(file, line).strip()
         if _On.ELEMENTS in depends:
             raise ExportError(
-                f"{place(file, line, code)}: a number is taken from a tensor, and a trace keeps that of the example; "
+                f"{where()}: a number is taken from a tensor, and a trace keeps that of the example; "
                 "keep it a tensor: torch.where, a mask (torch.arange(n) < length), x[:, :n] with n a 0-d tensor"
             )
         raise ExportError(
-            f"{place(file, line, code)}: a number is made of a dynamic size, and a trace keeps that of the example; "
+            f"{where()}: a number is made of a dynamic size, and a trace keeps that of the example; "
             "compute with the sizes as they are (no int(), no loop, no branch), or leave them out of dynamic_shapes"
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import os
 import sys
 import sysconfig
 from collections import Counter
@@ -17,23 +18,29 @@ import torch
 from graphfix.errors import ExportError
 from graphfix.sources import place
 
-_TORCH = str(Path(torch.__file__).parent)
-_HERE = str(Path(__file__).parent)
+_TORCH = str(Path(torch.__file__).parent) + os.sep  # and not torchvision
+_HERE = str(Path(__file__).parent) + os.sep
+_TRACED = f"{_HERE}tracing.py"  # whose code calls the module
+_TYPED = ("<stdin>", "<ipython-input", "<python-input")  # files of what is typed in
 _DISPATCHER = torch.overrides.__file__
 _STANDARD = sysconfig.get_paths()["stdlib"]
 
 
 def is_user_code(file: str) -> bool:
     """Whether a file is neither PyTorch's, nor Python's, nor of this package."""
+    if file.startswith(_TYPED):
+        return True
     if file.startswith((_TORCH, _HERE, "<")):
         return False
     return not file.startswith(_STANDARD) or "site-packages" in file
 
 
 def user_line() -> tuple[str, int]:
-    """The innermost line of the user's code."""
+    """The innermost line of the user's code; ("", 0) when a module is none of it."""
     frame = sys._getframe()
     while frame is not None and not is_user_code(frame.f_code.co_filename):
+        if frame.f_code.co_filename == _TRACED:
+            return "", 0
         frame = frame.f_back  # type: ignore[assignment]
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
 
@@ -78,6 +85,8 @@ def _assertions(file: str) -> list[tuple[int, int]]:
 def where() -> str:
     """The line as a place in the source."""
     file, line = user_line()
+    if not file:
+        return "the module"
     return place(file, line, linecache.getline(file, line))
 
 
@@ -87,6 +96,6 @@ def located() -> Iterator[None]:
     try:
         yield
     except ExportError as error:
-        if ".py:" in str(error):
+        if ".py:" in str(error) or str(error).startswith(where()):
             raise
         raise ExportError(f"{where()}: {error}") from error

@@ -47,7 +47,7 @@ def run(python: Path) -> tuple[str, str]:
     ask = "import torch; print(torch.__version__)"
     version = subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
     files = [TORCHSCRIPT, *(EXPORT if number(version) >= (2, 6) else ())]
-    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=line", *files]
+    command = [python, "-m", "pytest", "-o", "addopts=", "-q", "-p", "no:cacheprovider", "--tb=line", *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     lines = [line for line in done.stdout.splitlines() if re.search(r"\d+ (passed|failed|error)", line)]
     for line in done.stdout.splitlines():

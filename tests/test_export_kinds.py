@@ -55,6 +55,35 @@ def test_code_that_asks_whether_anything_was_selected() -> None:
         hold(result.model, above, scores, torch.tensor(limit))
 
 
+def _at_most_fifty(x, y):
+    kept = x[x > 0]
+    if kept.shape[0] > 50:
+        kept = kept[:50]
+    return kept
+
+
+def _the_shorter(x, y):
+    first, second = x[x > 0], y[y > 0]
+    if first.shape[0] <= second.shape[0]:
+        return first.sum()
+    return second.sum()
+
+
+def _the_longer(x, y):
+    first, second = x[x > 0], y[y > 0]
+    if first.shape[0] >= second.shape[0]:
+        return first.sum()
+    return second.sum()
+
+
+@pytest.mark.parametrize("function", [_at_most_fifty, _the_shorter, _the_longer])
+def test_a_question_that_has_not_one_answer_for_all_counts_is_refused(function: Any) -> None:
+    x = torch.arange(1.0, 7.0)
+    dims = {"x": {0: "n"}, "y": {0: "m"}}
+    with pytest.raises(graphfix.ExportError, match="a size or a branch depends on the values"):
+        graphfix.export(function, (x, x + 1), dynamic_shapes=dims, route="torch.export")
+
+
 def test_a_branch_on_a_value_is_still_refused() -> None:
     def turned(x):
         if x.sum() > 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -118,6 +119,7 @@ def other_names_of_one_tensor(x):
     x.data[2] = 4
     x.detach()[3] = 5
     x.expand(4, 5)[3, 0] = 6
+    x.type(torch.float32)[0, 1] = 7
     return x
 
 
@@ -296,6 +298,13 @@ def larger_modules(x, y):
     return RECURRENT(seen)[0]
 
 
+@right(f(4, 5))
+def results_of_several_names(x):
+    ends = torch.aminmax(x)
+    ends.min.add_(1)
+    return torch.stack(ends)
+
+
 @pytest.mark.parametrize(("function", "args", "dims"), RIGHT)
 def test_what_the_exporter_would_lose(function: Any, args: Any, dims: Any) -> None:
     result = graphfix.export(function, copy.deepcopy(args), dynamic_shapes=dims, verify="model", route="torchscript")
@@ -383,6 +392,24 @@ def a_branch_that_no_size_here_takes(x):
     return x * 2 if x.shape[0] > 1000 else x
 
 
+@refused("a number is taken from a tensor", f(4, 5))
+def a_branch_on_a_size_like_a_selected_one(x):
+    zeros = torch.zeros(x[x > 0].shape)
+    return x if zeros.shape[0] > 3 else x + 1
+
+
+@refused("a number is taken from a tensor", f(4, 5))
+def a_branch_on_the_size_of_what_was_selected_and_written(x):
+    y = x[x > 0]
+    y[:] = 1
+    return x if y.shape[0] > 3 else x + 1
+
+
+@refused("a number is made of a dynamic size", f(6, 5), f(6, 5), dims=(None, N))
+def a_branch_on_equal_sizes(x, y):
+    return x + y.sum() if x.is_same_size(y) else x
+
+
 @refused("a number is made of a dynamic size", f(6, 5), dims=(N,))
 def a_length(x):
     return x / len(x)
@@ -412,6 +439,24 @@ def one_size_only(x):
     return x.reshape(4, 3, 2)
 
 
+@refused("a number is taken from a tensor", f(4, 5))
+def a_branch_on_a_cast(x):
+    return x if x.type(torch.int64).sum() > 0 else x + 1
+
+
+@refused("a number is taken from a tensor", f(4, 5))
+def a_number_named_in_a_check(x):
+    if (n := int(x.abs().max())) > 1000:
+        raise ValueError
+    return x * n
+
+
+@refused("a number is taken from a tensor", f(4, 5))
+def a_number_beside_an_assertion(x):
+    n = int(x.abs().max()); assert n < 1000  # noqa: E702  # fmt: skip
+    return x * n
+
+
 @pytest.mark.parametrize(("function", "args", "dims", "words"), REFUSED)
 def test_what_a_trace_would_freeze_is_refused_with_its_line(function: Any, args: Any, dims: Any, words: str) -> None:
     with pytest.raises(graphfix.ExportError, match=words) as error:
@@ -419,6 +464,25 @@ def test_what_a_trace_would_freeze_is_refused_with_its_line(function: Any, args:
     assert "\n" not in str(error.value)
     if "no other sizes" not in words:
         assert "test_export_torchscript.py:" in str(error.value)
+
+
+def test_code_without_a_file_is_named_too() -> None:
+    typed: dict[str, Any] = {}
+    exec(compile("def branch(x):\n    return x if x.sum() > 0 else x + 1\n", "<stdin>", "exec"), typed)
+    with pytest.raises(graphfix.ExportError, match=r"^<stdin>:2: a number is taken"):
+        graphfix.export(typed["branch"], (f(3),), verify="none", route="torchscript")
+    generated: dict[str, Any] = {}
+    exec(compile("def branch(x):\n    return x if x.sum() > 0 else x + 1\n", "<generated>", "exec"), generated)
+    with pytest.raises(graphfix.ExportError, match=r"^the module: a number is taken"):
+        graphfix.export(generated["branch"], (f(3),), verify="none", route="torchscript")
+
+
+def test_a_library_beside_pytorch_is_not_pytorch() -> None:
+    from graphfix.torch_export.user_code import is_user_code
+
+    packages = torch.__file__.removesuffix("torch/__init__.py")
+    assert not is_user_code(f"{packages}torch/functional.py")
+    assert is_user_code(f"{packages}torchvision/ops/boxes.py")
 
 
 class Accumulating(torch.nn.Module):
@@ -452,6 +516,83 @@ def test_the_module_stays_as_it_is() -> None:
     assert result.model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
     got = run_all(result.model, {"x": x.numpy(), "scale": np.array(2, np.float32)})["output"]
     np.testing.assert_allclose(got, module.eval()(x, scale=torch.tensor(2.0)).detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_parameter_that_is_called_as_an_output() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.output = torch.nn.Parameter(torch.ones(3))
+            self.scale = torch.nn.Parameter(torch.full((3,), 2.0))
+
+        def forward(self, x):
+            return x * self.scale + self.output
+
+    result = graphfix.export(Net(), (torch.arange(3.0),), simplify=False, route="torchscript")
+    assert {t.name for t in result.model.graph.initializer} == {"module.output", "scale"}
+    assert [o.name for o in result.model.graph.output] == ["output"]
+
+
+class Doubled(torch.autograd.Function):
+    """A function whose gradient, 7, is its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 7
+
+
+def test_other_threads_and_what_comes_after_see_nothing_of_it() -> None:
+    before = {name: getattr(torch.Tensor, name) for name in ("__getitem__", "__setitem__")}
+    gradients = []
+
+    def train() -> None:
+        weight = torch.ones(2, requires_grad=True)
+        Doubled.apply(weight)[0].backward()
+        gradients.append(weight.grad.tolist())
+
+    def meanwhile(x):
+        other = threading.Thread(target=train)
+        other.start()
+        other.join()
+        return Doubled.apply(x)[:1]
+
+    def failing(x):
+        raise RuntimeError("of the module's own")
+
+    result = graphfix.export(meanwhile, (f(3),), verify="none", route="torchscript")
+    assert gradients and all(gradient == [7, 0] for gradient in gradients)
+    np.testing.assert_array_equal(next(iter(run_all(result.model, {"x": f(3).numpy()}).values())), 2 * f(3)[:1])
+    with pytest.raises(graphfix.ExportError, match="of the module's own"):
+        graphfix.export(failing, (f(3),), verify="none", route="torchscript")
+    train()
+    assert gradients[-1] == [7, 0]
+    assert {name: getattr(torch.Tensor, name) for name in before} == before
+
+
+class Sharing(torch.nn.Module):
+    """Writes into a buffer, and reads another one in the same memory."""
+
+    def __init__(self, part: slice) -> None:
+        super().__init__()
+        self.register_buffer("whole", torch.zeros(4))
+        self.register_buffer("other", self.whole if part == slice(None) else self.whole[part])
+
+    def forward(self, x):
+        self.whole[0] = x.sum()
+        return self.other + 1
+
+
+def test_buffers_in_the_same_memory() -> None:
+    x = torch.arange(1.0, 4.0)
+    result = graphfix.export(Sharing(slice(None)), (x,), verify="model", route="torchscript")
+    (output,) = run_all(result.model, {"x": x.numpy()}).values()
+    np.testing.assert_array_equal(output, np.array([7, 1, 1, 1], np.float32))
+    with pytest.raises(graphfix.ExportError, match="whose memory was written through another one"):
+        graphfix.export(Sharing(slice(2)), (x,), verify="none", route="torchscript")
 
 
 def test_the_route_is_chosen_and_named() -> None:

@@ -18,7 +18,15 @@ from torch.utils._sympy.symbol import SymT, symbol_is_type
 from graphfix.sources import in_stack
 
 _LEAST = 2  # what torch.export takes a dynamic dim to be
-_SAMPLES = 3  # sets of sizes that have to agree
+# Sets of sizes that have to agree, of the size number i of n: all alike, ever larger ones, ever smaller ones, few and
+# more than any limit in a module.
+_SAMPLES: tuple[Callable[[int, int], int], ...] = (
+    lambda i, n: _LEAST,
+    lambda i, n: _LEAST + 7 + 3 * i,
+    lambda i, n: _LEAST + 7 + 3 * (n - i),
+    lambda i, n: 10_000_019 + 1009 * i,
+    lambda i, n: 10_000_019 + 1009 * (n - i),
+)
 
 
 @contextmanager
@@ -55,10 +63,8 @@ def _general_answer(condition: Any, env: Any) -> bool | None:
     if not all(symbol in env.size_like or symbol_is_type(symbol, SymT.SIZE) for symbol in unknown):
         return None  # a value, not a size
     answers = set()
-    for sample in range(_SAMPLES):
-        # All alike and the least, then ever larger and all different.
-        sizes = {symbol: _LEAST + sample * (7 + 3 * i) for i, symbol in enumerate(unknown)}
-        found = condition.subs(sizes)
+    for size in _SAMPLES:
+        found = condition.subs({symbol: size(i, len(unknown)) for i, symbol in enumerate(unknown)})
         if found not in (sympy.true, sympy.false):
             return None
         answers.add(bool(found))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-import linecache
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from graphfix.errors import ExportError
-from graphfix.sources import place
 from graphfix.torch_export import subscript
 from graphfix.torch_export.inplace import INSTEAD, value_after
 from graphfix.torch_export.operators import (
@@ -48,7 +47,7 @@ from graphfix.torch_export.operators import (
     written_argument,
 )
 from graphfix.torch_export.untraced import memory_of, shape_of, untraced
-from graphfix.torch_export.user_code import in_assertion, is_assertion, located, user_line, where
+from graphfix.torch_export.user_code import in_assertion, is_assertion, located, where
 from graphfix.torch_export.views import UnfollowedView, View
 
 _SUBSCRIPTS = ("__getitem__", "__setitem__")
@@ -136,13 +135,14 @@ class Functional(TorchFunctionMode):
     def __enter__(self) -> Functional:
         # PyTorch before 2.5 does not show a mode the subscripts of plain tensors.
         for name in _SUBSCRIPTS:
-            self._replace(Tensor, name, self._shown(getattr(Tensor, name)))
+            theirs = getattr(Tensor, name)
+            self._replace(Tensor, name, _in_this_thread(self._shown(theirs), theirs))
         # Functions that are written in Python are followed on the inside.
         for name in _DISPATCHES:
-            self._replace(torch.nn.functional, name, lambda *tensors: False)
-        self._replace(
-            torch.autograd.Function, "apply", classmethod(lambda *args, **kwargs: self._applied(*args, **kwargs))
-        )
+            theirs = getattr(torch.overrides, name)
+            self._replace(torch.nn.functional, name, _in_this_thread(lambda *tensors: False, theirs))
+        apply = _in_this_thread(self._applied, _apply)
+        self._replace(torch.autograd.Function, "apply", classmethod(lambda *args, **kwargs: apply(*args, **kwargs)))
         super().__enter__()
         return self
 
@@ -191,7 +191,7 @@ class Functional(TorchFunctionMode):
             raise ExportError(f"{where()}: an assignment to .{func.__self__.__name__} cannot be followed")
         if name in CHECKS:
             return None
-        if name in METADATA:
+        if name in METADATA and not (name == "type" and (len(args) > 1 or kwargs)):  # x.type(dtype) is a cast
             return self._looked_up(func, name, args, kwargs)
         call = _Call(self, func, name, args, kwargs)
         if name == "item":
@@ -210,21 +210,24 @@ class Functional(TorchFunctionMode):
     # --- calls that make new tensors, or views
 
     def _looked_up(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        given = list(tensors_in((args, kwargs)))
         args, kwargs = self._values(args), self._values(kwargs)
         if name == "size" and len(args) == 2 and isinstance(args[1], int):
             args = (args[0], args[1] % len(shape_of(args[0])))  # the exporter does not always know the rank
         result = func(*args, **kwargs)
-        tensors = list(tensors_in((args, kwargs)))
-        axes = self._dynamic_axes(name, tensors)[0] if tensors else set()
-        if name not in SIZES or not tensors:
-            if axes and name in SHAPED:
-                self._refuse_number(_On.SIZES)
+        dynamic = self._dynamic_axes(name, [self.value(tensor) for tensor in given]) if given else []
+        elements = _On.ELEMENTS if any(self._entry(tensor).sized for tensor in given) else _On.NOTHING
+        if name not in SIZES or not given:
+            if name in SHAPED:
+                self._refuse_number(elements | (_On.SIZES if any(dynamic) else _On.NOTHING))
             return result
-        elements = _On.ELEMENTS if self._entry(tensors[0]).sized else _On.NOTHING
+        axes = dynamic[0]
         if isinstance(result, int):
             self._refuse_number(elements | (_On.SIZES if 0 in axes or (name != "__len__" and axes) else _On.NOTHING))
         elif isinstance(result, Tensor):
-            self._mark(result, elements | (_On.SIZES if axes & _asked(args, kwargs, tensors[0]) else _On.NOTHING))
+            self._mark(
+                result, elements | (_On.SIZES if axes & _asked(args, kwargs, self.value(given[0])) else _On.NOTHING)
+            )
         else:
             for axis, size in enumerate(result):
                 if isinstance(size, Tensor):
@@ -281,7 +284,7 @@ class Functional(TorchFunctionMode):
             parts = [self._adopted(one, call, depends, n if pick is None else -1) for n, one in enumerate(result)]
             if all(new is old for new, old in zip(parts, result, strict=False)):
                 return result
-            return type(result)(parts) if type(result) in (tuple, list) else type(result)(*parts)
+            return _made_of(parts, result)
         if isinstance(result, dict):
             for one in result.values():
                 self._adopted(one, call, depends, -1)
@@ -410,6 +413,8 @@ class Functional(TorchFunctionMode):
             roots.append(entry.root)
             if len(roots) > 1:
                 self._shared += roots
+                if any(root.writes for root in roots):
+                    raise ExportError(f"{where()}: a tensor is used whose memory was written through another one")
 
     def _values(self, given: Any) -> Any:
         """Arguments with the values of their tensors."""
@@ -421,7 +426,7 @@ class Functional(TorchFunctionMode):
             parts = [self._values(one) for one in given]
             if all(new is old for new, old in zip(parts, given, strict=False)):
                 return given
-            return type(given)(parts) if type(given) in (tuple, list) else type(given)(*parts)
+            return _made_of(parts, given)
         if isinstance(given, dict):
             return {key: self._values(one) for key, one in given.items()}
         return given
@@ -439,15 +444,13 @@ class Functional(TorchFunctionMode):
             return
         if in_assertion():
             return
-        file, line = user_line()
-        code = linecache.getline(file, line).strip()
         if _On.ELEMENTS in depends:
             raise ExportError(
-                f"{place(file, line, code)}: a number is taken from a tensor, and a trace keeps that of the example; "
+                f"{where()}: a number is taken from a tensor, and a trace keeps that of the example; "
                 "keep it a tensor: torch.where, a mask (torch.arange(n) < length), x[:, :n] with n a 0-d tensor"
             )
         raise ExportError(
-            f"{place(file, line, code)}: a number is made of a dynamic size, and a trace keeps that of the example; "
+            f"{where()}: a number is made of a dynamic size, and a trace keeps that of the example; "
             "compute with the sizes as they are (no int(), no loop, no branch), or leave them out of dynamic_shapes"
         )
 
@@ -512,6 +515,29 @@ class _Call:
             value = self.mode.value(tensor)
             if _version(value) != version:
                 self.mode._write(tensor, value, self.depends)
+
+
+_APPLY = next(vars(kind)["apply"] for kind in torch.autograd.Function.__mro__ if "apply" in vars(kind))
+
+
+def _apply(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """``function.apply(...)`` as PyTorch has it."""
+    return _APPLY.__get__(None, function)(*args, **kwargs)
+
+
+def _in_this_thread(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
+    """One function in this thread, and another one in all others, which may train meanwhile."""
+    thread = threading.get_ident()
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (ours if threading.get_ident() == thread else theirs)(*args, **kwargs)
+
+    return call
+
+
+def _made_of(parts: list[Any], like: Any) -> Any:
+    """Parts as a list or tuple of the same kind. A namedtuple takes them one by one, torch.return_types as one."""
+    return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)
 
 
 def _with_stacked_lists(index: Any) -> Any:

@@ -23,7 +23,7 @@ METADATA = names(
     untyped_storage result_type promote_types can_cast ndimension is_same_size _is_zerotensor retains_grad output_nr"""
 )
 SIZES = names("shape size numel nelement __len__")
-SHAPED = names("stride storage_offset nbytes")  # numbers that depend on sizes
+SHAPED = names("stride storage_offset nbytes is_same_size")  # numbers and answers that depend on sizes
 # What makes tensors of sizes that depend on the elements of the arguments.
 SELECTING = names(
     """nonzero nonzero_numpy argwhere masked_select unique unique_consecutive unique_dim _unique _unique2 bincount
@@ -80,12 +80,12 @@ def written_argument(name: str, args: Any, kwargs: Any) -> int | None:
 
 
 def tensors_in(given: Any) -> Iterator[Tensor]:
-    """The tensors in an argument: in lists, dicts and the bounds of slices too."""
+    """The tensors in an argument: in lists, dicts, the bounds of slices, and sizes, which are tensors in a trace."""
     if isinstance(given, Tensor):
         yield given
     elif isinstance(given, slice):
         yield from tensors_in((given.start, given.stop, given.step))
-    elif isinstance(given, (tuple, list)) and not isinstance(given, torch.Size):
+    elif isinstance(given, (tuple, list)):
         for one in given:
             yield from tensors_in(one)
     elif isinstance(given, dict):

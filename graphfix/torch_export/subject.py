@@ -49,7 +49,8 @@ class Subject:
     def call(self, leaves: Sequence[Any], seed: int = SEED) -> Any:
         """The module's result for flat arguments. Neither they nor the module's parameters and buffers change."""
         args, kwargs = pytree.tree_unflatten([_fresh(leaf) for leaf in leaves], self.spec)
-        state = {name: tensor.detach().clone() for name, tensor in _buffers(self.module)}
+        # In one copy: buffers that share their memory do so still.
+        state = copy.deepcopy({name: tensor.detach() for name, tensor in _buffers(self.module)})
         with quiet(seed):
             if not state:
                 return self.module(*args, **kwargs)

@@ -62,7 +62,6 @@ def capture(
         stuck = flat.look_elsewhere(subject, dims) if any(dims.values()) else []
         model = _export(flat, subject, names, dims, place)
     _tell_lines(model)
-    _drop_prefix(model)
     found = Captured(model, {}, {}, None, f"TorchScript, PyTorch {torch.__version__}", base_dir=place and place.parent)
     found.inputs = dict(zip(flat.positions, names, strict=False))
     _keep_inputs(model, subject, found.inputs, dims)
@@ -72,6 +71,7 @@ def capture(
         output_names = [_free(name, names) for name in output_names]
     _check_count(output_names, len(outputs), "output")
     _name_outputs(model, output_names)
+    _drop_prefix(model)
     found.outputs = dict(zip(flat.results, output_names, strict=False))
     found.notes += flat.notes()
     if stuck:
@@ -239,7 +239,7 @@ def _name_outputs(model: onnx.ModelProto, names: Sequence[str]) -> None:
 
 
 def _drop_prefix(model: onnx.ModelProto) -> None:
-    """Give the parameters the names that they have in the user's module."""
+    """Give the parameters the names that they have in the user's module, where no input or output has them."""
     prefix = "module."
     names = {t.name: t.name.removeprefix(prefix) for t in model.graph.initializer if t.name.startswith(prefix)}
     taken = {name for graph in graphs_within(model.graph) for node in graph.node for name in node.output}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import os
 import sys
 import sysconfig
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,23 +18,29 @@ import torch
 from graphfix.errors import ExportError
 from graphfix.sources import place
 
-_TORCH = str(Path(torch.__file__).parent)
-_HERE = str(Path(__file__).parent)
+_TORCH = str(Path(torch.__file__).parent) + os.sep  # and not torchvision
+_HERE = str(Path(__file__).parent) + os.sep
+_TRACED = f"{_HERE}tracing.py"  # whose code calls the module
+_TYPED = ("<stdin>", "<ipython-input", "<python-input")  # files of what is typed in
 _DISPATCHER = torch.overrides.__file__
 _STANDARD = sysconfig.get_paths()["stdlib"]
 
 
 def is_user_code(file: str) -> bool:
     """Whether a file is neither PyTorch's, nor Python's, nor of this package."""
+    if file.startswith(_TYPED):
+        return True
     if file.startswith((_TORCH, _HERE, "<")):
         return False
     return not file.startswith(_STANDARD) or "site-packages" in file
 
 
 def user_line() -> tuple[str, int]:
-    """The innermost line of the user's code."""
+    """The innermost line of the user's code; ("", 0) when a module is none of it."""
     frame = sys._getframe()
     while frame is not None and not is_user_code(frame.f_code.co_filename):
+        if frame.f_code.co_filename == _TRACED:
+            return "", 0
         frame = frame.f_back  # type: ignore[assignment]
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
 
@@ -52,23 +60,33 @@ def is_assertion(file: str, line: int) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _assertions(file: str) -> list[tuple[int, int]]:
-    """The first and last lines of the assertions of a file."""
+    """The first and last lines of the assertions of a file: those that hold nothing else whose result is used."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
         return []
-    found: list[ast.AST] = []
+    starts = Counter(node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt))
+    found: list[tuple[int, int]] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert):
-            found.append(node)
+            checked: ast.Assert | ast.expr = node
+            raises: list[ast.stmt] = []
         elif isinstance(node, ast.If) and not node.orelse and all(isinstance(one, ast.Raise) for one in node.body):
-            found.append(node.test)
-    return [(node.lineno, node.end_lineno or node.lineno) for node in found]  # type: ignore[attr-defined]
+            checked, raises = node.test, node.body
+        else:
+            continue
+        first, last = checked.lineno, checked.end_lineno or checked.lineno
+        others = sum(starts[line] for line in range(first, last + 1)) - sum(one.lineno <= last for one in raises)
+        if others == 1 and not any(isinstance(part, ast.NamedExpr) for part in ast.walk(checked)):
+            found.append((first, last))
+    return found
 
 
 def where() -> str:
     """The line as a place in the source."""
     file, line = user_line()
+    if not file:
+        return "the module"
     return place(file, line, linecache.getline(file, line))
 
 
@@ -78,6 +96,6 @@ def located() -> Iterator[None]:
     try:
         yield
     except ExportError as error:
-        if ".py:" in str(error):
+        if ".py:" in str(error) or str(error).startswith(where()):
             raise
         raise ExportError(f"{where()}: {error}") from error

@@ -133,7 +133,7 @@ def _load(source: str) -> tuple[Any, Any, dict[str, Any]]:
         made = factory()
     except GraphfixError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{source}: {name}() failed: {type(error).__name__}: {error}") from error
     if not isinstance(made, tuple) or len(made) not in (2, 3):
         raise InputError(f"{source}: {name}() has to return (module, args) or (module, args, options)")
@@ -148,8 +148,13 @@ def _load_program(source: str) -> Any:
 
     if not os.path.isfile(source):
         raise InputError(f"{source}: no such file")
+    from graphfix.torch_export.silence import silence
+
+    if source.endswith(".py"):
+        raise InputError(f"{source}: is Python source: give its module and a function, as in package.module:factory")
     try:
-        return torch.export.load(source)
+        with silence():
+            return torch.export.load(source)
     except Exception as error:
         raise InputError(
             f"{source}: is no exported program of this version of PyTorch ({torch.__version__}): "

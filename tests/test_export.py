@@ -325,3 +325,91 @@ def test_views_of_dynamic_sizes_below_opset_14() -> None:
     x = torch.randn(5, 2)
     got = run_all(result.model, {"x": x.numpy()}).popitem()[1]
     np.testing.assert_array_equal(got, write(x).numpy())
+
+
+class Windowed(torch.nn.Module):
+    def forward(self, x):
+        if x.shape[1] % 64:
+            x = torch.nn.functional.pad(x, (0, 64 - x.shape[1] % 64))
+        return x.view(x.shape[0], -1, 64).mean(-1)
+
+
+class Compared(torch.nn.Module):
+    def forward(self, x, y):
+        return torch.cat([x, y], 1) if x.shape == y.shape else x.sum() + y
+
+
+def test_sizes_that_go_another_way_are_told() -> None:
+    """torch.export keeps intervals, and drops what else was asked of a size."""
+    notes = graphfix.export(
+        Windowed(), (torch.randn(2, 70),), dynamic_shapes={"x": {1: "t"}}, route="torch.export", verify="model"
+    ).report.notes
+    assert any("the model is for (x.shape[1] % 64) != 0" in note for note in notes)
+    dims = ({1: "n"}, {1: "m"})
+    notes = graphfix.export(
+        Compared(), (torch.randn(2, 3), torch.randn(2, 4)), dynamic_shapes=dims, route="torch.export", verify="model"
+    ).report.notes
+    assert any("the model is for x.shape[1] != y.shape[1]" in note for note in notes)
+    notes = graphfix.export(
+        Relu(), (torch.randn(2, 3),), dynamic_shapes=({0: "n"},), route="torch.export", verify="model"
+    ).report.notes
+    assert not any("the model is for" in note for note in notes)
+
+
+class Once(torch.nn.Module):
+    """Keeps from its first run what the later ones use: an attribute, a list, a parameter, a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = True
+        self.kept = [torch.zeros(3)]
+        self.weight = torch.nn.Parameter(torch.ones(3))
+        self.register_buffer("count", torch.zeros(3))
+
+    def forward(self, x):
+        y = (x * 2 if self.first else x) + self.kept[0] + self.weight + self.count
+        self.first = False
+        self.kept[0] = torch.full((3,), 7.0)
+        self.weight[0] = 5
+        self.count.add_(1)
+        return y
+
+
+@pytest.mark.parametrize("route", ["auto", "torchscript"])
+def test_every_run_begins_with_the_module_as_it_was_given(route) -> None:
+    x = torch.randn(4, 3)
+    result = graphfix.export(Once(), (x,), dynamic_shapes=({0: "n"},), route=route, verify="model")
+    for rows in (4, 2):
+        x = torch.randn(rows, 3)
+        got = run_all(result.model, {result.model.graph.input[0].name: x.numpy()}).popitem()[1]
+        np.testing.assert_allclose(got, (x * 2 + 1).numpy(), rtol=1e-6)
+
+
+def test_a_write_into_a_parameter_is_refused_by_name() -> None:
+    class Clamped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(3))
+
+        def forward(self, x):
+            y = x * self.weight
+            self.weight.data.clamp_(0)
+            return y
+
+    with pytest.raises(graphfix.ExportError, match=r"into its parameter.*clamp_\(0\): make a buffer"):
+        graphfix.export(Clamped(), (torch.randn(4, 3),), route="torch.export")
+
+
+@pytest.mark.parametrize("route", ["auto", "torchscript"])
+@pytest.mark.parametrize(
+    ("dims", "words"),
+    [
+        ({"y": {0: "n"}}, "names 'y'"),
+        ({"x": {5: "n"}}, r"the axes \[5\]"),
+        (({0: "n"}, {0: "n"}), "2 entries"),
+        (({0: "n"}, None), "2 entries"),
+    ],
+)
+def test_dynamic_shapes_that_do_not_fit_are_refused(route, dims, words) -> None:
+    with pytest.raises(graphfix.UsageError, match=words):
+        graphfix.export(Relu(), (torch.randn(4, 3),), dynamic_shapes=dims, route=route)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import io
+import logging
 import sys
 import threading
 from collections.abc import Callable
@@ -289,6 +291,13 @@ ATTENTION = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()
 RECURRENT = torch.nn.LSTM(8, 4, batch_first=True).eval()
 
 
+@right(f(4, 5), dims=(N,))
+def messages(x):
+    print(f"{x.max():.2f}", x.shape, len(x), file=io.StringIO())
+    logging.getLogger("quiet").debug("%d rows of %s", int(x.shape[0]), x.mean().item())
+    return x + 1
+
+
 @right(f(2, 3, 8), f(3, 8), dims=({0: "B", 1: "T"}, None))
 def larger_modules(x, y):
     x = x.clone()
@@ -413,6 +422,39 @@ def a_branch_on_equal_sizes(x, y):
 @refused("a number is made of a dynamic size", f(6, 5), dims=(N,))
 def a_length(x):
     return x / len(x)
+
+
+@refused("a number is made of a dynamic size", f(6, 5), dims=(N,))
+def a_size_as_a_key(x):
+    return x * {224: 10.0}.get(x.size(0), 1.0)
+
+
+@refused("a number is taken from a tensor", f(4, 5), torch.tensor(3))
+def an_element_in_a_set(x, n):
+    return x * 2 if n.item() in {97, 98} else x
+
+
+@refused("a number is taken from a tensor", f(4, 5))
+def a_text_of_an_element(x):
+    return x * 2 if len(f"{x.max():.0f}") > 6 else x
+
+
+@refused("a number is taken from a tensor", f(4, 5))
+def memory_behind_the_back(x):
+    return x * 2 if torch.from_dlpack(torch.utils.dlpack.to_dlpack(x)).max() > 1e3 else x
+
+
+@refused("a number is taken from a tensor", f(4, 5))
+def elements_of_the_storage(x):
+    return x * 2 if x.untyped_storage()[3] > 1 else x
+
+
+@refused("RuntimeError: shape", f(4, 3), dims=(N,))
+def an_error_that_is_caught(x):
+    try:
+        return x.view(-1, 97).sum(0)
+    except RuntimeError:
+        return x.sum(0)
 
 
 @refused("a view made by unfold", f(4, 6))

@@ -97,7 +97,7 @@ def _export(subject: Subject, dynamic_shapes: Any) -> tuple[torch.export.Exporte
         with quiet(), general as answered:
             try:
                 program = torch.export.export(
-                    subject.module, subject.args, subject.kwargs or None, dynamic_shapes=shapes, strict=strict
+                    subject.fresh(), subject.args, subject.kwargs or None, dynamic_shapes=shapes, strict=strict
                 )
             except Exception as error:
                 # What comes after answers is about the rest: the answers were no obstacle.

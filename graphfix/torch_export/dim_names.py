@@ -14,6 +14,31 @@ from graphfix.errors import UsageError
 from graphfix.torch_export.subject import Subject
 
 
+def check_dims(subject: Subject, dynamic_shapes: Any) -> None:
+    """Raise UsageError for dynamic shapes that do not fit the arguments. Other objects are torch.export's to check."""
+    if isinstance(dynamic_shapes, (Mapping, tuple, list)):
+        _check(_arguments(subject, dynamic_shapes), dynamic_shapes, "the module's arguments")
+
+
+def _check(value: Any, shapes: Any, what: str) -> None:
+    if isinstance(value, torch.Tensor):
+        axes = [axis for axis, _ in _items(shapes)]
+        if any(not isinstance(axis, int) or not 0 <= axis < value.dim() for axis in axes):
+            raise UsageError(
+                f"dynamic_shapes has the axes {axes} for {what}, of which the shape is {list(value.shape)}"
+            )
+    elif isinstance(value, Mapping) and isinstance(shapes, Mapping):
+        for key, some in shapes.items():
+            if key not in value:
+                raise UsageError(f"dynamic_shapes names {key!r}, but {what} are {', '.join(map(str, value))}")
+            _check(value[key], some, str(key))
+    elif isinstance(value, (tuple, list)) and isinstance(shapes, (tuple, list)):
+        if len(value) != len(shapes):
+            raise UsageError(f"dynamic_shapes has {len(shapes)} entries for {what}, of which there are {len(value)}")
+        for number, (one, some) in enumerate(zip(value, shapes, strict=True)):
+            _check(one, some, f"number {number} of {what}")
+
+
 def named_dims(subject: Subject, dynamic_shapes: Any) -> dict[int, dict[int, str]]:
     """The names that ``dynamic_shapes`` has for the axes of the flat arguments, by their positions."""
     positions: dict[int, int] = {}

@@ -38,6 +38,7 @@ from graphfix.torch_export.operators import (
     SHAPED,
     SIZES,
     TO_PYTHON,
+    TO_TEXT,
     UNFOLLOWED,
     UNWRITTEN,
     is_mask,
@@ -47,7 +48,7 @@ from graphfix.torch_export.operators import (
     written_argument,
 )
 from graphfix.torch_export.untraced import memory_of, shape_of, untraced
-from graphfix.torch_export.user_code import in_assertion, is_assertion, located, where
+from graphfix.torch_export.user_code import in_assertion, in_message, is_assertion, located, where
 from graphfix.torch_export.views import UnfollowedView, View
 
 _SUBSCRIPTS = ("__getitem__", "__setitem__")
@@ -89,6 +90,14 @@ class _Entry:
     writes: int = 0
     depends: _On = _On.NOTHING
     sized: bool = False
+
+
+class Stop(BaseException):
+    """Ends a trace, past what the module catches: PyTorch does not survive errors within one. ``error`` says why."""
+
+    def __init__(self, error: ExportError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class Functional(TorchFunctionMode):
@@ -137,6 +146,7 @@ class Functional(TorchFunctionMode):
         for name in _SUBSCRIPTS:
             theirs = getattr(Tensor, name)
             self._replace(Tensor, name, _in_this_thread(self._shown(theirs), theirs))
+        self._replace(Tensor, "__hash__", _in_this_thread(self._hashed, Tensor.__hash__))
         # Functions that are written in Python are followed on the inside.
         for name in _DISPATCHES:
             theirs = getattr(torch.overrides, name)
@@ -155,6 +165,16 @@ class Functional(TorchFunctionMode):
             else:
                 setattr(owner, name, before)
 
+    def _hashed(self, tensor: Tensor) -> int:
+        """A number that is a tensor is found in no dict or set, though its value may be a key."""
+        entry = self._entries.get(id(tensor))
+        if not self._busy and entry is not None and not shape_of(tensor):
+            try:
+                self._refuse_number(entry.depends | entry.root.depends)
+            except ExportError as error:
+                raise Stop(error) from error
+        return id(tensor)
+
     def _replace(self, owner: Any, name: str, function: Any) -> None:
         self._replaced.append((owner, name, vars(owner).get(name)))
         setattr(owner, name, function)
@@ -162,9 +182,8 @@ class Functional(TorchFunctionMode):
     def _applied(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """A function with a gradient of its own: without gradients, its forward alone."""
         if hasattr(function, "symbolic"):
-            raise ExportError(
-                f"{where()}: {function.__name__} has a symbolic() of its own, which stays a custom operator"
-            )
+            told = f"{where()}: {function.__name__} has a symbolic() of its own, which stays a custom operator"
+            raise Stop(ExportError(told))
         context = _Context()
         if getattr(function, "setup_context", None) is getattr(torch.autograd.Function, "setup_context", None):
             return function.forward(context, *args, **kwargs)
@@ -182,6 +201,11 @@ class Functional(TorchFunctionMode):
         self._busy = True
         try:
             return self._functional(func, args, kwargs or {})
+        except ExportError as error:
+            raise Stop(error) from error
+        except Exception as error:
+            told = " ".join(str(error).split())[:300]
+            raise Stop(ExportError(f"{where()}: {type(error).__name__}: {told}")) from error
         finally:
             self._busy = False
 
@@ -194,6 +218,8 @@ class Functional(TorchFunctionMode):
         if name in METADATA and not (name == "type" and (len(args) > 1 or kwargs)):  # x.type(dtype) is a cast
             return self._looked_up(func, name, args, kwargs)
         call = _Call(self, func, name, args, kwargs)
+        if name in TO_TEXT:
+            return self._told(call)
         if name == "item":
             return self._item(call)
         if name in CONSTRUCTORS and args:
@@ -305,6 +331,13 @@ class Functional(TorchFunctionMode):
         path = (*entry.path, view)
         self._enter(_Entry(result, entry.root, path, result, entry.root.writes, depends, sized), 0)
 
+    def _told(self, call: _Call) -> str:
+        """A text of a tensor holds numbers of the example, which matters unless somebody only reads it."""
+        self._refuse_number(call.depends)
+        with untraced():
+            text: str = call.func(*call.args, **call.kwargs)
+        return text
+
     def _item(self, call: _Call) -> Any:
         """``x.item()``: an integer stays a tensor, which TorchScript takes for sizes, bounds and indices."""
         value = call.args[0]
@@ -402,8 +435,11 @@ class Functional(TorchFunctionMode):
             if id(tensor) not in self._parameters and tensor.requires_grad:
                 with untraced():
                     value = tensor.detach()  # a parameter of no module here is a constant
+            memory = memory_of(tensor)
             entry = _Entry(tensor, _Root(value), (), value)
-            self._enter(entry, memory_of(tensor))
+            for root in self._memory.get(memory, ()) if memory else ():
+                entry.root.depends |= root.depends  # the same elements, got at behind PyTorch's back
+            self._enter(entry, memory)
         return entry
 
     def _enter(self, entry: _Entry, memory: int) -> None:
@@ -439,10 +475,10 @@ class Functional(TorchFunctionMode):
         return found
 
     def _refuse_number(self, depends: _On) -> None:
-        """The trace would keep a number of the example; an assertion needs it for no result."""
+        """The trace would keep a number of the example; an assertion or a message needs it for no result."""
         if not depends:
             return
-        if in_assertion():
+        if in_assertion() or in_message():
             return
         if _On.ELEMENTS in depends:
             raise ExportError(

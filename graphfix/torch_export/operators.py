@@ -19,8 +19,8 @@ METADATA = names(
     """shape dtype device layout ndim dim size stride numel nelement element_size storage_offset is_contiguous
     is_floating_point is_complex is_signed is_cuda is_sparse is_quantized is_meta is_nested is_mkldnn is_mps is_xpu
     is_conj is_neg is_inference is_pinned is_leaf is_shared get_device requires_grad grad grad_fn names has_names
-    __len__ __hash__ __repr__ __str__ __format__ type itemsize nbytes data_ptr _is_view _base _version storage
-    untyped_storage result_type promote_types can_cast ndimension is_same_size _is_zerotensor retains_grad output_nr"""
+    __len__ type itemsize nbytes data_ptr _is_view _base _version
+    result_type promote_types can_cast ndimension is_same_size _is_zerotensor retains_grad output_nr"""
 )
 SIZES = names("shape size numel nelement __len__")
 SHAPED = names("stride storage_offset nbytes is_same_size")  # numbers and answers that depend on sizes
@@ -39,7 +39,8 @@ ELEMENTWISE = names(
     __abs__ __bool__ __int__ __float__ __index__"""
 )
 FILLED = names("zeros_like ones_like empty_like new_zeros new_ones new_empty")  # of the argument's sizes alone
-TO_PYTHON = names("tolist numpy __array__")
+TO_PYTHON = names("tolist numpy __array__ __dlpack__ to_dlpack storage untyped_storage _typed_storage")
+TO_TEXT = names("__repr__ __str__ __format__")
 CHECKS = names("_assert _assert_async _assert_scalar _check _check_is_size _check_value")
 CONSTRUCTORS = names("tensor as_tensor asarray scalar_tensor")
 

@@ -8,7 +8,11 @@ import operator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export.graph_signature import ConstantArgument
+
+from graphfix.errors import ExportError
+from graphfix.sources import in_stack
 
 aten = torch.ops.aten
 _LISTS_OF_VIEWS = (aten.unbind.int, aten.split.Tensor, aten.split_with_sizes.default)
@@ -26,6 +30,7 @@ def prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedProg
       subtraction whose first operand is a number, and finds no operator for that when it promotes its type.
     - Constant numbers among the results are None, as torch.onnx has no outputs for them.
     """
+    _refuse_parameter_writes(program)
     nodes = program.graph.nodes
     views = _writes(program) and any(n.target in _LISTS_OF_VIEWS for n in nodes)
     dropouts = [n for n in nodes if _is_off(n)]
@@ -45,6 +50,37 @@ def prepared(program: torch.export.ExportedProgram) -> torch.export.ExportedProg
         _drop_numbers(program)
     program.graph_module.recompile()
     return program
+
+
+def _refuse_parameter_writes(program: torch.export.ExportedProgram) -> None:
+    """Raise ExportError for a write into a parameter, or into ``.data`` of one, which torch.export loses.
+
+    PyTorch 2.13 fails at the first when it makes it functional, and ends the process at the second.
+    """
+    signature = program.graph_signature
+    kept = dict(signature.inputs_to_parameters)
+    kept |= {s.arg.name: ".data" for s in signature.input_specs if isinstance(_constant(program, s), FakeTensor)}
+    for node in program.graph.nodes:
+        if not getattr(getattr(node.target, "_schema", None), "is_mutable", False):
+            continue
+        source = node.args[0] if node.args else None
+        while isinstance(source, torch.fx.Node) and source.op == "call_function" and _is_view(source):
+            source = source.args[0]
+        if isinstance(source, torch.fx.Node) and source.name in kept:
+            place = in_stack(node.meta.get("stack_trace") or "")
+            where = f" at {place}" if place else ""
+            raise ExportError(f"the module writes into its parameter ({kept[source.name]}){where}: make a buffer of it")
+
+
+def _constant(program: torch.export.ExportedProgram, spec: Any) -> Any:
+    return program.constants.get(spec.target) if isinstance(spec.target, str) else None
+
+
+def _is_view(node: torch.fx.Node) -> bool:
+    """Whether an operator returns the memory of its first argument."""
+    schema = getattr(node.target, "_schema", None)
+    aliased = schema is not None and schema.returns and schema.returns[0].alias_info is not None
+    return bool(aliased or node.target in (aten.detach.default, aten.alias.default)) and bool(node.args)
 
 
 def is_number(argument: Any) -> bool:

@@ -21,6 +21,7 @@ from graphfix.targets import find_target
 from graphfix.torch_export import locate, metadata
 from graphfix.torch_export.captured import Captured
 from graphfix.torch_export.confirm import Confirmation
+from graphfix.torch_export.dim_names import check_dims
 from graphfix.torch_export.routes import OPSET, TORCHSCRIPT, capture, lacking, routes
 from graphfix.torch_export.session import TorchSession
 from graphfix.torch_export.subject import Subject, subject
@@ -46,7 +47,10 @@ def run_export(
     options: Mapping[str, Any],
 ) -> FixResult:
     """See `graphfix.export`. ``options`` are those of `graphfix.fix`."""
+    if options.get("target") is not None:
+        find_target(options["target"])
     given = subject(module, args, kwargs)
+    check_dims(given, dynamic_shapes)
     how: dict[str, Any] = {"dynamic_shapes": dynamic_shapes, "input_names": input_names, "output_names": output_names}
     told = {"opset": opset, "dynamic_shapes": dynamic_shapes, **options}
     options = {**options, "opset": OPSET if opset is None and options.get("target") is None else opset}

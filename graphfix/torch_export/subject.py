@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from graphfix.errors import UsageError
+from graphfix.errors import ExportError, UsageError
 
 SEED = 20_230_217
+_MOST_COPIED = 67_108_864  # bytes of weights that are copied for each run
 
 
 @dataclass
@@ -46,15 +47,39 @@ class Subject:
         tensors = {id(t): t for t in (*self.module.parameters(), *self.module.buffers())}
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
+    def fresh(self) -> torch.nn.Module:
+        """The module as it was given: nothing that a run of one changes is seen in another.
+
+        Parameters that are large are the same tensors in all.
+        """
+        if self.program is not None:
+            return self.module  # a graph: only buffers change
+        return copy.deepcopy(self.module, {id(tensor): tensor for tensor in self._shared()})
+
     def call(self, leaves: Sequence[Any], seed: int = SEED) -> Any:
-        """The module's result for flat arguments. Neither they nor the module's parameters and buffers change."""
+        """The module's result for flat arguments. Neither they nor the module change.
+
+        Raises ExportError when it writes into a large parameter.
+        """
         args, kwargs = pytree.tree_unflatten([_fresh(leaf) for leaf in leaves], self.spec)
-        # In one copy: buffers that share their memory do so still.
-        state = copy.deepcopy({name: tensor.detach() for name, tensor in _buffers(self.module)})
+        if self.program is not None:
+            # In one copy: buffers that share their memory do so still.
+            state = copy.deepcopy({name: tensor.detach() for name, tensor in _buffers(self.module)})
+            with quiet(seed):
+                return torch.func.functional_call(self.module, state, args, kwargs, tie_weights=False)
+        versions = [tensor._version for tensor in self._shared()]
+        module = self.fresh()
         with quiet(seed):
-            if not state:
-                return self.module(*args, **kwargs)
-            return _functional_call(self.module, state, args, kwargs)
+            result = module(*args, **kwargs)
+        if versions != [tensor._version for tensor in self._shared()]:
+            raise ExportError(f"{self.name} writes into one of its parameters: make a buffer of it")
+        return result
+
+    def _shared(self) -> list[torch.nn.Parameter]:
+        """The parameters that are not copied for a run."""
+        if self.weight_bytes <= _MOST_COPIED:
+            return []
+        return list(self.module.parameters())
 
 
 def subject(given: Any, args: Any, kwargs: Mapping[str, Any] | None) -> Subject:
@@ -88,15 +113,6 @@ def _buffers(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         for name, tensor in part._buffers.items():
             if tensor is not None:
                 yield f"{path}.{name}" if path else name, tensor
-
-
-def _functional_call(module: torch.nn.Module, state: dict[str, Any], args: Any, kwargs: Any) -> Any:
-    """The module's result with other tensors in the place of its buffers."""
-    if hasattr(torch, "func"):
-        return torch.func.functional_call(module, state, args, kwargs, tie_weights=False)
-    from torch.nn.utils.stateless import functional_call  # PyTorch 1.13
-
-    return functional_call(module, state, args, kwargs)
 
 
 class _Function(torch.nn.Module):

@@ -27,7 +27,8 @@ from graphfix.sources import STACK_KEY
 from graphfix.torch_export import diagnosis
 from graphfix.torch_export.captured import Captured
 from graphfix.torch_export.dim_names import dynamic_dims
-from graphfix.torch_export.functional import Functional, Shapes
+from graphfix.torch_export.functional import Functional, Shapes, Stop
+from graphfix.torch_export.limits import Limits
 from graphfix.torch_export.other_sizes import other_sizes
 from graphfix.torch_export.silence import silence
 from graphfix.torch_export.subject import Subject, quiet
@@ -64,6 +65,7 @@ def capture(
     _tell_lines(model)
     found = Captured(model, {}, {}, None, f"TorchScript, PyTorch {torch.__version__}", base_dir=place and place.parent)
     found.inputs = dict(zip(flat.positions, names, strict=False))
+    found.limits = _limits(subject, found.inputs, dims)
     _keep_inputs(model, subject, found.inputs, dims)
     outputs = [value.name for value in model.graph.output]
     if output_names is None:
@@ -84,7 +86,7 @@ class _Flat(torch.nn.Module):
 
     def __init__(self, subject: Subject) -> None:
         super().__init__()
-        self.module = copy.deepcopy(subject.module)
+        self.module = subject.fresh()
         self._leaves, self._spec = subject.leaves, subject.spec
         self.positions = [n for n, leaf in enumerate(self._leaves) if isinstance(leaf, Tensor)]
         self.results: list[int] = []
@@ -107,7 +109,7 @@ class _Flat(torch.nn.Module):
             except Exception as error:
                 raise self.told(error, subject) from None
         self._others = self._calls
-        self.module = copy.deepcopy(subject.module)
+        self.module = subject.fresh()
         return stuck
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -121,11 +123,16 @@ class _Flat(torch.nn.Module):
         try:
             with mode:
                 result = self.module(*args, **kwargs)
-        except ExportError as error:
-            self.problem = error
-            raise
+        except (Stop, ExportError) as error:
+            self.problem = error.error if isinstance(error, Stop) else error
+            raise self.problem from None
         flat = pytree.tree_flatten(result)[0]
         self.results = [n for n, one in enumerate(flat) if isinstance(one, Tensor)]
+        if not self.results:
+            self.problem = ExportError(
+                f"the module returns {type(result).__name__}: return tensors, or tuples, lists and dicts of them"
+            )
+            raise self.problem
         self.numbers = [n for n, one in enumerate(flat) if isinstance(one, (bool, int, float))]
         self.written = sorted(name for name, tensor in buffers.items() if mode.written(tensor))
         return tuple(mode.value(flat[n]) for n in self.results)
@@ -179,6 +186,15 @@ def _free(name: str, taken: Sequence[str]) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+def _limits(subject: Subject, names: Mapping[int, str], dims: Dims) -> Limits:
+    """What the trace is for: dynamic dims from 2 on, as for torch.export. Below, PyTorch may go another way."""
+    shapes = {
+        name: tuple(dims.get(n, {}).get(axis, size) for axis, size in enumerate(subject.leaves[n].shape))
+        for n, name in names.items()
+    }
+    return Limits(shapes, {dim: (2, None) for axes in dims.values() for dim in axes.values()})
 
 
 def _check_count(names: Sequence[str], count: int, kind: str) -> None:

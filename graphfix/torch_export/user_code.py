@@ -22,6 +22,7 @@ _TORCH = str(Path(torch.__file__).parent) + os.sep  # and not torchvision
 _HERE = str(Path(__file__).parent) + os.sep
 _TRACED = f"{_HERE}tracing.py"  # whose code calls the module
 _TYPED = ("<stdin>", "<ipython-input", "<python-input")  # files of what is typed in
+_TELLING = frozenset(["print", "debug", "info", "warning", "warn", "error", "exception", "critical", "log", "write"])
 _DISPATCHER = torch.overrides.__file__
 _STANDARD = sysconfig.get_paths()["stdlib"]
 
@@ -56,6 +57,29 @@ def in_assertion() -> bool:
 def is_assertion(file: str, line: int) -> bool:
     """Whether a line belongs to an assert, or to the condition of an if that does nothing but raise."""
     return any(first <= line <= last for first, last in _assertions(file))
+
+
+def in_message() -> bool:
+    """Whether the user's line only tells something: by print(), a logger, a warning, or in raising."""
+    file, line = user_line()
+    return is_assertion(file, line) or any(first <= line <= last for first, last in _messages(file))
+
+
+@functools.lru_cache(maxsize=64)
+def _messages(file: str) -> list[tuple[int, int]]:
+    """The first and last lines of the statements of a file that only tell something."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return []
+    found = []
+    for node in ast.walk(tree):
+        called = node.value.func if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else None
+        name = getattr(called, "attr", getattr(called, "id", ""))
+        if isinstance(node, ast.Raise) or name in _TELLING:
+            assert isinstance(node, ast.stmt)
+            found.append((node.lineno, node.end_lineno or node.lineno))
+    return found
 
 
 @functools.lru_cache(maxsize=64)

@@ -259,6 +259,7 @@ def export(
     arguments, on other sizes of the dynamic dims, and on values that `fix` would try. The other options are those of
     `fix`.
 
+    While it exports, PyTorch's warnings, logs and prints are held back in the whole process.
     The model's ``metadata_props`` hold what made it, under ``graphfix.*``; ``graphfix explain FILE.onnx`` prints it.
 
     Raises a subclass of GraphfixError when there is nothing to return: ExportError when PyTorch cannot export the

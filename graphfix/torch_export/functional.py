@@ -12,11 +12,9 @@ from a run with inputs of other sizes. ``x.item()`` of an integer stays a tensor
 
 from __future__ import annotations
 
-import enum
 import inspect
-import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +24,8 @@ from torch.overrides import TorchFunctionMode
 
 from graphfix.errors import ExportError
 from graphfix.torch_export import subscript
+from graphfix.torch_export.dynamic_sizes import Call, DynamicSizes
+from graphfix.torch_export.frozen import On, Stop, refuse_number
 from graphfix.torch_export.inplace import INSTEAD, value_after
 from graphfix.torch_export.operators import (
     CHECKS,
@@ -47,24 +47,12 @@ from graphfix.torch_export.operators import (
     tensors_in,
     written_argument,
 )
+from graphfix.torch_export.patches import Patches
 from graphfix.torch_export.untraced import memory_of, shape_of, untraced
-from graphfix.torch_export.user_code import in_assertion, in_message, is_assertion, located, where
+from graphfix.torch_export.user_code import is_assertion, located, where
 from graphfix.torch_export.views import UnfollowedView, View
 
-_SUBSCRIPTS = ("__getitem__", "__setitem__")
-_DISPATCHES = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 _CONVERSION = "Converting a tensor to a Python"  # how a warning of the tracer begins
-
-
-Shapes = tuple[tuple[int, ...], ...]
-
-
-class _On(enum.Flag):
-    """What the elements of a tensor may depend on, that is not the same in every run."""
-
-    NOTHING = 0
-    SIZES = enum.auto()
-    ELEMENTS = enum.auto()
 
 
 @dataclass(eq=False)
@@ -72,7 +60,7 @@ class _Root:
     """A tensor that is no view: its value, and how often it was written."""
 
     value: Tensor
-    depends: _On = _On.NOTHING
+    depends: On = On.NOTHING
     writes: int = 0
 
 
@@ -88,43 +76,33 @@ class _Entry:
     path: tuple[View, ...]
     value: Tensor
     writes: int = 0
-    depends: _On = _On.NOTHING
+    depends: On = On.NOTHING
     sized: bool = False
-
-
-class Stop(BaseException):
-    """Ends a trace, past what the module catches: PyTorch does not survive errors within one. ``error`` says why."""
-
-    def __init__(self, error: ExportError) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 class Functional(TorchFunctionMode):
     """Makes the calls of PyTorch within it functional.
 
-    ``inputs`` are the tensors whose elements are unknown, ``parameters`` the module's own. ``others`` are the ``calls``
-    of a run with other sizes of the dynamic dims, if there are any: the name of each, and the shapes of its tensors.
+    ``inputs`` are the tensors whose elements are unknown, ``parameters`` the module's own. ``others`` are the calls
+    of a run with other sizes of the dynamic dims, if there are any (see DynamicSizes).
     """
 
     def __init__(
         self,
         inputs: Iterable[Tensor],
         parameters: Iterable[Tensor] = (),
-        others: Sequence[tuple[str, Shapes]] | None = None,
+        others: Sequence[Call] | None = None,
     ) -> None:
         super().__init__()
-        self._replaced: list[tuple[Any, str, Any]] = []  # what PyTorch had in the place of ours
+        self._patches = Patches(lambda function, args: self.__torch_function__(function, (), args), self._hashed)
         self._parameters = {id(tensor) for tensor in parameters}
-        self.calls: list[tuple[str, Shapes]] = []
-        self._others = others
-        self._in_step = True  # whether the other run made the same calls up to here
+        self.sizes = DynamicSizes(others)
         self._busy = False  # what is done here on behalf of a call is none of the module's
         self._entries: dict[int, _Entry] = {}
         self._memory: dict[int, list[_Root]] = {}
         self._shared: list[_Root] = []  # roots that share memory in an unknown way
         for tensor in inputs:
-            self._entry(tensor).root.depends = _On.ELEMENTS
+            self._entry(tensor).root.depends = On.ELEMENTS
 
     def value(self, tensor: Tensor) -> Tensor:
         """What a tensor holds now."""
@@ -142,58 +120,23 @@ class Functional(TorchFunctionMode):
         return entry is not None and entry.root.writes > 0
 
     def __enter__(self) -> Functional:
-        # PyTorch before 2.5 does not show a mode the subscripts of plain tensors.
-        for name in _SUBSCRIPTS:
-            theirs = getattr(Tensor, name)
-            self._replace(Tensor, name, _in_this_thread(self._shown(theirs), theirs))
-        self._replace(Tensor, "__hash__", _in_this_thread(self._hashed, Tensor.__hash__))
-        # Functions that are written in Python are followed on the inside.
-        for name in _DISPATCHES:
-            theirs = getattr(torch.overrides, name)
-            self._replace(torch.nn.functional, name, _in_this_thread(lambda *tensors: False, theirs))
-        apply = _in_this_thread(self._applied, _apply)
-        self._replace(torch.autograd.Function, "apply", classmethod(lambda *args, **kwargs: apply(*args, **kwargs)))
+        self._patches.install()
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        while self._replaced:
-            owner, name, before = self._replaced.pop()
-            if before is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, before)
+        self._patches.remove()
 
     def _hashed(self, tensor: Tensor) -> int:
         """A number that is a tensor is found in no dict or set, though its value may be a key."""
         entry = self._entries.get(id(tensor))
         if not self._busy and entry is not None and not shape_of(tensor):
             try:
-                self._refuse_number(entry.depends | entry.root.depends)
+                refuse_number(entry.depends | entry.root.depends)
             except ExportError as error:
                 raise Stop(error) from error
         return id(tensor)
-
-    def _replace(self, owner: Any, name: str, function: Any) -> None:
-        self._replaced.append((owner, name, vars(owner).get(name)))
-        setattr(owner, name, function)
-
-    def _applied(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """A function with a gradient of its own: without gradients, its forward alone."""
-        if hasattr(function, "symbolic"):
-            told = f"{where()}: {function.__name__} has a symbolic() of its own, which stays a custom operator"
-            raise Stop(ExportError(told))
-        context = _Context()
-        if getattr(function, "setup_context", None) is getattr(torch.autograd.Function, "setup_context", None):
-            return function.forward(context, *args, **kwargs)
-        return function.forward(*args, **kwargs)
-
-    def _shown(self, function: Any) -> Callable[..., Any]:
-        def show(*args: Any) -> Any:
-            return self.__torch_function__(function, (), args)
-
-        return show
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._busy:
@@ -241,64 +184,40 @@ class Functional(TorchFunctionMode):
         if name == "size" and len(args) == 2 and isinstance(args[1], int):
             args = (args[0], args[1] % len(shape_of(args[0])))  # the exporter does not always know the rank
         result = func(*args, **kwargs)
-        dynamic = self._dynamic_axes(name, [self.value(tensor) for tensor in given]) if given else []
-        elements = _On.ELEMENTS if any(self._entry(tensor).sized for tensor in given) else _On.NOTHING
+        dynamic = self.sizes.axes(name, [self.value(tensor) for tensor in given]) if given else []
+        elements = On.ELEMENTS if any(self._entry(tensor).sized for tensor in given) else On.NOTHING
         if name not in SIZES or not given:
             if name in SHAPED:
-                self._refuse_number(elements | (_On.SIZES if any(dynamic) else _On.NOTHING))
+                refuse_number(elements | (On.SIZES if any(dynamic) else On.NOTHING))
             return result
         axes = dynamic[0]
         if isinstance(result, int):
-            self._refuse_number(elements | (_On.SIZES if 0 in axes or (name != "__len__" and axes) else _On.NOTHING))
+            refuse_number(elements | (On.SIZES if 0 in axes or (name != "__len__" and axes) else On.NOTHING))
         elif isinstance(result, Tensor):
             self._mark(
-                result, elements | (_On.SIZES if axes & _asked(args, kwargs, self.value(given[0])) else _On.NOTHING)
+                result, elements | (On.SIZES if axes & _asked(args, kwargs, self.value(given[0])) else On.NOTHING)
             )
         else:
             for axis, size in enumerate(result):
                 if isinstance(size, Tensor):
-                    self._mark(size, elements | (_On.SIZES if axis in axes else _On.NOTHING))
+                    self._mark(size, elements | (On.SIZES if axis in axes else On.NOTHING))
         return result
 
-    def _mark(self, size: Tensor, depends: _On) -> None:
+    def _mark(self, size: Tensor, depends: On) -> None:
         self._entry(size).depends |= depends
-
-    def _dynamic_axes(self, name: str, tensors: Sequence[Tensor]) -> list[set[int]]:
-        """The axes of the tensors of a call whose sizes are dynamic: those that differ in the other run."""
-        shapes = tuple(shape_of(tensor) for tensor in tensors)
-        self.calls.append((name, shapes))
-        if self._others is None:
-            return [set() for _ in shapes]
-        at = len(self.calls) - 1
-        known = self._others[at] if at < len(self._others) else ("", ())
-        if known[0] != name or [len(s) for s in known[1]] != [len(s) for s in shapes]:
-            self._in_step = False
-        if not self._in_step:
-            return [set(range(len(shape))) for shape in shapes]
-        return [
-            {axis for axis, pair in enumerate(zip(*both, strict=True)) if pair[0] != pair[1]}
-            for both in zip(shapes, known[1], strict=True)
-        ]
 
     def _read(self, call: _Call) -> Any:
         result = call.run()
         call.follow_hidden_writes()
-        depends = call.depends if call.name not in FILLED else _On.NOTHING
+        depends = call.depends if call.name not in FILLED else On.NOTHING
         if isinstance(result, (bool, int, float, complex)) or call.name in TO_PYTHON:
-            self._refuse_number(depends)
+            refuse_number(depends)
             return result
-        if isinstance(result, (tuple, list)):
-            self._count(len(result))
+        if isinstance(result, (tuple, list)) and self.sizes.differ_in_number(len(result)):
+            refuse_number(On.SIZES)
         return self._adopted(result, call, depends, None)
 
-    def _count(self, results: int) -> None:
-        """As many results as dynamic sizes make, of unbind() or split(), are a number that the trace keeps."""
-        at, told = len(self.calls), (f"{results} results", ())
-        self.calls.append(told)
-        if self._others is not None and self._in_step and at < len(self._others) and self._others[at] != told:
-            self._refuse_number(_On.SIZES)
-
-    def _adopted(self, result: Any, call: _Call, depends: _On, pick: int | None) -> Any:
+    def _adopted(self, result: Any, call: _Call, depends: On, pick: int | None) -> Any:
         """The result as the module sees it: its tensors known, those that were given the module's own."""
         if isinstance(result, Tensor):
             given = call.given.get(id(result))
@@ -316,7 +235,7 @@ class Functional(TorchFunctionMode):
                 self._adopted(one, call, depends, -1)
         return result
 
-    def _know(self, result: Tensor, call: _Call, depends: _On, pick: int | None) -> None:
+    def _know(self, result: Tensor, call: _Call, depends: On, pick: int | None) -> None:
         memory = memory_of(result)
         parent = next((t for t in call.tensors if memory and memory_of(self.value(t)) == memory), None)
         if call.name == "diagonal":
@@ -333,7 +252,7 @@ class Functional(TorchFunctionMode):
 
     def _told(self, call: _Call) -> str:
         """A text of a tensor holds numbers of the example, which matters unless somebody only reads it."""
-        self._refuse_number(call.depends)
+        refuse_number(call.depends)
         with untraced():
             text: str = call.func(*call.args, **call.kwargs)
         return text
@@ -344,7 +263,7 @@ class Functional(TorchFunctionMode):
         with untraced():
             whole = not value.dtype.is_floating_point and not value.dtype.is_complex and value.dtype != torch.bool
         if not whole:
-            self._refuse_number(call.depends)
+            refuse_number(call.depends)
             return call.run()
         result = value.reshape(()).to(torch.int64).clone()
         self._enter(_Entry(result, _Root(result), (), result, depends=call.depends), 0)
@@ -407,7 +326,7 @@ class Functional(TorchFunctionMode):
             self._write(one, value.to(self.value(one).dtype), call.depends)
         return out
 
-    def _write(self, tensor: Tensor, value: Tensor, depends: _On) -> Tensor:
+    def _write(self, tensor: Tensor, value: Tensor, depends: On) -> Tensor:
         """A tensor holds a value from now on, and so does what it is a view of."""
         entry = self._entry(tensor)
         if shape_of(self.value(tensor)) != shape_of(value):
@@ -467,40 +386,12 @@ class Functional(TorchFunctionMode):
             return {key: self._values(one) for key, one in given.items()}
         return given
 
-    def _depends(self, given: Any) -> _On:
-        found = _On.NOTHING
+    def _depends(self, given: Any) -> On:
+        found = On.NOTHING
         for tensor in tensors_in(given):
             entry = self._entry(tensor)
             found |= entry.depends | entry.root.depends
         return found
-
-    def _refuse_number(self, depends: _On) -> None:
-        """The trace would keep a number of the example; an assertion or a message needs it for no result."""
-        if not depends:
-            return
-        if in_assertion() or in_message():
-            return
-        if _On.ELEMENTS in depends:
-            raise ExportError(
-                f"{where()}: a number is taken from a tensor, and a trace keeps that of the example; "
-                "keep it a tensor: torch.where, a mask (torch.arange(n) < length), x[:, :n] with n a 0-d tensor"
-            )
-        raise ExportError(
-            f"{where()}: a number is made of a dynamic size, and a trace keeps that of the example; "
-            "compute with the sizes as they are (no int(), no loop, no branch), or leave them out of dynamic_shapes"
-        )
-
-
-class _Context:
-    """What the forward of a function keeps for its gradient: nothing is asked of it."""
-
-    needs_input_grad = (False,) * 64
-    saved_tensors = ()
-
-    def save_for_backward(self, *tensors: Any) -> None:
-        self.saved_tensors = tensors
-
-    save_for_forward = mark_dirty = mark_non_differentiable = set_materialize_grads = save_for_backward
 
 
 class _Call:
@@ -512,7 +403,7 @@ class _Call:
         self.tensors = list(tensors_in((args, kwargs)))
         self.args, self.kwargs = mode._values(tuple(args)), mode._values(kwargs)
         self.depends = mode._depends((args, kwargs))
-        self._axes = mode._dynamic_axes(name, [mode.value(tensor) for tensor in self.tensors])
+        self._axes = mode.sizes.axes(name, [mode.value(tensor) for tensor in self.tensors])
         self.given = {id(mode.value(tensor)): tensor for tensor in self.tensors}
         self._versions = [(tensor, _version(mode.value(tensor))) for tensor in self.tensors]
         if name == "__getitem__":
@@ -524,15 +415,15 @@ class _Call:
             result = self.func(*self.args, **self.kwargs)
         if any(_CONVERSION in str(one.message) and not is_assertion(one.filename, one.lineno) for one in told):
             # A function that PyTorch has written in Python looks at sizes, an operator at elements.
-            sizes = _On.SIZES if any(self._axes) else _On.NOTHING
-            self.mode._refuse_number(sizes if inspect.isfunction(self.func) else self.depends)
+            sizes = On.SIZES if any(self._axes) else On.NOTHING
+            refuse_number(sizes if inspect.isfunction(self.func) else self.depends)
         return result
 
     def makes_sizes(self) -> bool:
         """Whether the sizes of the results may depend on what the inputs hold."""
         if any(self.mode._entry(tensor).sized for tensor in self.tensors):
             return True
-        if _On.ELEMENTS not in self.depends:
+        if On.ELEMENTS not in self.depends:
             return False
         if self.name in SELECTING or (self.name == "where" and len(self.args) == 1):
             return True
@@ -542,7 +433,7 @@ class _Call:
         if not str(space).startswith(("aten", "prim")):
             return True  # an operator of some library
         return self.name not in ELEMENTWISE and any(
-            is_number(self.mode.value(t)) and _On.ELEMENTS in self.mode._depends(t) for t in self.tensors
+            is_number(self.mode.value(t)) and On.ELEMENTS in self.mode._depends(t) for t in self.tensors
         )
 
     def follow_hidden_writes(self) -> None:
@@ -551,24 +442,6 @@ class _Call:
             value = self.mode.value(tensor)
             if _version(value) != version:
                 self.mode._write(tensor, value, self.depends)
-
-
-_APPLY = next(vars(kind)["apply"] for kind in torch.autograd.Function.__mro__ if "apply" in vars(kind))
-
-
-def _apply(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """``function.apply(...)`` as PyTorch has it."""
-    return _APPLY.__get__(None, function)(*args, **kwargs)
-
-
-def _in_this_thread(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
-    """One function in this thread, and another one in all others, which may train meanwhile."""
-    thread = threading.get_ident()
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return (ours if threading.get_ident() == thread else theirs)(*args, **kwargs)
-
-    return call
 
 
 def _made_of(parts: list[Any], like: Any) -> Any:

@@ -27,7 +27,9 @@ from graphfix.sources import STACK_KEY
 from graphfix.torch_export import diagnosis
 from graphfix.torch_export.captured import Captured
 from graphfix.torch_export.dim_names import dynamic_dims
-from graphfix.torch_export.functional import Functional, Shapes, Stop
+from graphfix.torch_export.dynamic_sizes import Call
+from graphfix.torch_export.frozen import Stop
+from graphfix.torch_export.functional import Functional
 from graphfix.torch_export.limits import Limits
 from graphfix.torch_export.other_sizes import other_sizes
 from graphfix.torch_export.silence import silence
@@ -93,8 +95,8 @@ class _Flat(torch.nn.Module):
         self.numbers: list[int] = []
         self.written: list[str] = []
         self.problem: ExportError | None = None
-        self._others: list[tuple[str, Shapes]] | None = None
-        self._calls: list[tuple[str, Shapes]] = []
+        self._others: list[Call] | None = None
+        self._calls: list[Call] = []
 
     def look_elsewhere(self, subject: Subject, dims: Dims) -> list[str]:
         """Run with other sizes of the dynamic dims, and keep what calls that made. The result are dims that have none.
@@ -119,7 +121,7 @@ class _Flat(torch.nn.Module):
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
         buffers = dict(self.module.named_buffers())
         mode = Functional(tensors, self.parameters(), self._others)
-        self._calls = mode.calls
+        self._calls = mode.sizes.calls
         try:
             with mode:
                 result = self.module(*args, **kwargs)

@@ -53,7 +53,7 @@ def write(data: Tensor, index: Any, value: Any) -> Tensor:
         elif item is None or isinstance(item, slice):
             indices.append(None)
     while value.dim() and value.dim() > view.dim() and shape_of(value)[0] == 1:
-        value = value.squeeze(0)
+        value = value.select(0, 0)
     written = torch.ops.aten.index_put(view, indices, value, False)
     return write_basic(data, spread, written)
 
@@ -76,7 +76,7 @@ def write_basic(data: Tensor, items: Sequence[Item], value: Tensor) -> Tensor:
             view = view[(slice(None),) * axis + (item,)]
     new_axes = [n for n, item in enumerate(i for i in items if _keeps_axis(i)) if item is None]
     for n in reversed(new_axes):
-        value = value.squeeze(n)
+        value = value.select(n, 0)  # squeeze() becomes an If in PyTorch 1.13
     for parent, item, dim in reversed(steps):
         if isinstance(item, slice):
             value = slice_scatter(parent, value, dim, item)
@@ -170,7 +170,7 @@ def _as_value(data: Tensor, value: Any) -> Tensor:
 def _stretched(value: Tensor, view: Tensor) -> Tensor:
     """A value in the shape of the view that it is copied into; leading axes of size 1 may be too many."""
     while value.dim() > view.dim() and shape_of(value)[0] == 1:
-        value = value.squeeze(0)
+        value = value.select(0, 0)
     return stretched(value, view)
 
 

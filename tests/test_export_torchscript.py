@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import logging
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from conftest import require
 
@@ -684,3 +686,24 @@ def test_names_and_opset_as_asked_for() -> None:
     assert [o.version for o in result.model.opset_import if not o.domain] == [13]
     with pytest.raises(graphfix.ExportError, match="3 input names are given, but the model has 2 inputs"):
         graphfix.export(write, (f(3, 4), torch.tensor([1])), input_names=["a", "b", "c"], route="torchscript")
+
+
+def test_a_translation_of_the_users_own_is_there_afterwards() -> None:
+    def mine(g, data, mask, value):
+        return g.op("mine::MaskedFill", data, mask, value)
+
+    mine.__annotations__.clear()
+    torch.onnx.register_custom_op_symbolic("aten::masked_fill", mine, 17)
+    try:
+        graphfix.export(lambda x: x.masked_fill(x > 0, 1), (f(2, 3),), route="torchscript", verify="none")
+        stream = io.BytesIO()
+        extra = {"dynamo": False} if "dynamo" in inspect.signature(torch.onnx.export).parameters else {}
+        torch.onnx.export(Fill(), (f(2, 3),), stream, opset_version=17, custom_opsets={"mine": 1}, **extra)
+    finally:
+        torch.onnx.unregister_custom_op_symbolic("aten::masked_fill", 17)
+    assert "MaskedFill" in [node.op_type for node in onnx.load_from_string(stream.getvalue()).graph.node]
+
+
+class Fill(torch.nn.Module):
+    def forward(self, x):
+        return x.masked_fill(x > 0, 1)

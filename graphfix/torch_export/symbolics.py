@@ -6,6 +6,7 @@ The exporter's own make ScatterND and NonZero chains of them, lose what accumula
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -46,9 +47,10 @@ _SAME = ("lift", "lift_fresh", "lift_fresh_copy")  # how constants come into a t
 
 @contextmanager
 def write_symbolics(opset: int) -> Iterator[None]:
-    """The exporter keeps index writes as ATen nodes while this is open."""
+    """The exporter keeps index writes as ATen nodes while this is open. The user's own translations are back after."""
     made = {f"aten::{name}": _keep(name, parameters) for name, parameters in WRITES.items()}
     made |= {f"aten::{name}": _same for name in _SAME}
+    users = {name: _custom(name, opset) for name in made}
     for name, symbolic in made.items():
         torch.onnx.register_custom_op_symbolic(name, symbolic, opset)
     try:
@@ -56,6 +58,21 @@ def write_symbolics(opset: int) -> Iterator[None]:
     finally:
         for name in made:
             torch.onnx.unregister_custom_op_symbolic(name, opset)
+        for name, symbolic in users.items():
+            if symbolic is not None:
+                torch.onnx.register_custom_op_symbolic(name, symbolic, opset)
+
+
+def _custom(name: str, opset: int) -> Any:
+    """The translation that the user has registered; None where there is none, or where PyTorch keeps it elsewhere."""
+    for module in ("torch.onnx._internal.torchscript_exporter.registration", "torch.onnx._internal.registration"):
+        try:
+            group = importlib.import_module(module).registry.get_function_group(name)
+            functions = getattr(group, "_SymbolicFunctionGroup__functions", None) or group._functions
+            return functions[opset] if functions.overridden(opset) else None
+        except (ImportError, AttributeError, KeyError):
+            continue
+    return None
 
 
 def _same(g, data):  # type: ignore[no-untyped-def]  # PyTorch before 2.6 reads the annotation of g as a class

@@ -65,15 +65,19 @@ def in_message() -> bool:
     return is_assertion(file, line) or any(first <= line <= last for first, last in _messages(file))
 
 
+def _parsed(file: str) -> ast.Module:
+    """The code of a file; of one that cannot be read, none."""
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
 @functools.lru_cache(maxsize=64)
 def _messages(file: str) -> list[tuple[int, int]]:
     """The first and last lines of the statements of a file that only tell something."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return []
     found = []
-    for node in ast.walk(tree):
+    for node in ast.walk(_parsed(file)):
         called = node.value.func if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) else None
         name = getattr(called, "attr", getattr(called, "id", ""))
         if isinstance(node, ast.Raise) or name in _TELLING:
@@ -85,10 +89,7 @@ def _messages(file: str) -> list[tuple[int, int]]:
 @functools.lru_cache(maxsize=64)
 def _assertions(file: str) -> list[tuple[int, int]]:
     """The first and last lines of the assertions of a file: those that hold nothing else whose result is used."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return []
+    tree = _parsed(file)
     starts = Counter(node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt))
     found: list[tuple[int, int]] = []
     for node in ast.walk(tree):

@@ -57,7 +57,7 @@ def _view(draw: st.DrawFn, tensor: Any) -> tuple[str, Callable[..., Any]]:
         ("detach", lambda t: t.detach()),
         ("contiguous", lambda t: t.contiguous()),
         ("data", lambda t: t.data),
-        ("T", lambda t: t.permute(*range(t.dim() - 1, -1, -1))),
+        ("T", lambda t: t.permute(list(range(t.dim() - 1, -1, -1)))),
         ("itself", lambda t: t.to(t.dtype)),
         ("copy", lambda t: t * 1),
         ("expand", lambda t: t.expand(t.shape)),

@@ -48,7 +48,7 @@ from graphfix.torch_export.operators import (
     written_argument,
 )
 from graphfix.torch_export.patches import Patches
-from graphfix.torch_export.untraced import memory_of, shape_of, untraced
+from graphfix.torch_export.untraced import laid_out, layout_of, memory_of, shape_of, untraced
 from graphfix.torch_export.user_code import is_assertion, located, where
 from graphfix.torch_export.views import UnfollowedView, View
 
@@ -238,8 +238,6 @@ class Functional(TorchFunctionMode):
     def _know(self, result: Tensor, call: _Call, depends: On, pick: int | None) -> None:
         memory = memory_of(result)
         parent = next((t for t in call.tensors if memory and memory_of(self.value(t)) == memory), None)
-        if call.name == "diagonal":
-            parent = call.tensors[0]  # ours is a copy
         sized = result.dim() > 0 and call.makes_sizes()
         if parent is None:
             self._enter(_Entry(result, _Root(result), (), result, 0, depends, sized), memory)
@@ -339,10 +337,15 @@ class Functional(TorchFunctionMode):
         new = value
         for view, parent in zip(reversed(entry.path), reversed(parents), strict=False):
             new = view.written(parent, new)
-        entry.root.value = new
+        old = entry.value
+        entry.root.value = laid_out(new, entry.root.value)
         entry.root.depends |= depends
         entry.root.writes += 1
-        entry.value, entry.writes = value, entry.root.writes
+        # The value itself serves, unless its elements lie in memory in another way than the view's do.
+        if not entry.path:
+            entry.value, entry.writes = entry.root.value, entry.root.writes
+        elif layout_of(value) == layout_of(old):
+            entry.value, entry.writes = value, entry.root.writes
         return tensor
 
     # --- what is known of tensors

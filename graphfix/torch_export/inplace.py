@@ -76,16 +76,6 @@ def _unflattened(data: Tensor, dim: int, sizes: Any) -> Tensor:
     return data.reshape([*data.shape[:dim], *sizes, *data.shape[dim + 1 :]])
 
 
-def _diagonal(data: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """By indices: the exporter multiplies by a mask, which makes NaN of infinities, and fixes the size."""
-    others = [axis for axis in range(data.dim()) if axis not in (dim1 % data.dim(), dim2 % data.dim())]
-    front = data.permute([dim1, dim2, *others])
-    above, left = max(-offset, 0), max(offset, 0)
-    rows, columns = (subscript.number_tensor(front.shape[axis]) for axis in (0, 1))
-    along = torch.arange(torch.clamp(torch.minimum(rows - above, columns - left), min=0))
-    return front[along + above, along + left].permute([*range(1, data.dim() - 1), 0])
-
-
 def _of_tensors(bitwise: Callable[..., Tensor], logical: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """An operator that the exporter does not know of a tensor and a number, nor always of bools."""
 
@@ -108,7 +98,6 @@ INSTEAD: dict[str, Callable[..., Tensor]] = {
     "put": _put,
     "index_reduce": _index_reduce,
     "unflatten": _unflattened,
-    "diagonal": _diagonal,
     "data": Tensor.detach,  # the trace does not see .data
     "bitwise_and": _of_tensors(torch.bitwise_and, torch.logical_and),
     "bitwise_or": _of_tensors(torch.bitwise_or, torch.logical_or),

@@ -50,6 +50,7 @@ def write_symbolics(opset: int) -> Iterator[None]:
     """The exporter keeps index writes as ATen nodes while this is open. The user's own translations are back after."""
     made = {f"aten::{name}": _keep(name, parameters) for name, parameters in WRITES.items()}
     made |= {f"aten::{name}": _same for name in _SAME}
+    made["aten::diagonal"] = _diagonal
     users = {name: _custom(name, opset) for name in made}
     for name, symbolic in made.items():
         torch.onnx.register_custom_op_symbolic(name, symbolic, opset)
@@ -78,6 +79,29 @@ def _custom(name: str, opset: int) -> Any:
 def _same(g, data):  # type: ignore[no-untyped-def]  # PyTorch before 2.6 reads the annotation of g as a class
     """An operator that returns what it is given."""
     return data
+
+
+def _diagonal(g, data, offset, dim1, dim2):  # type: ignore[no-untyped-def]  # see _same
+    """A read by indices. The exporter's own multiplies by a mask, which makes NaN of infinities, and fixes the size."""
+    offset, dim1, dim2 = (symbolic_helper._maybe_get_const(value, "i") for value in (offset, dim1, dim2))
+    rank = data.type().dim()
+    if rank is None:
+        raise RuntimeError("the rank of what diagonal() is taken of is unknown")
+    first, second = dim1 % rank, dim2 % rank
+    others = [axis for axis in range(rank) if axis not in (first, second)]
+
+    def constant(value: Any) -> Any:
+        return g.op("Constant", value_t=torch.tensor(value, dtype=torch.int64))
+
+    front = g.op("Transpose", data, perm_i=[first, second, *others])
+    above, left = max(-offset, 0), max(offset, 0)
+    sizes = g.op("Slice", g.op("Shape", front), constant([0]), constant([2]))
+    size = g.op("ReduceMin", g.op("Sub", sizes, constant([above, left])), keepdims_i=0)
+    along = g.op("Range", constant(0), g.op("Max", size, constant(0)), constant(1))
+    indices = [g.op("Add", along, constant(distance)) for distance in (above, left)]
+    read = g.op(f"{ATEN_DOMAIN}::ATen", front, *indices, operator_s="index", overload_name_s="")
+    read.setType(data.type().with_sizes([None] * (rank - 1)))
+    return g.op("Transpose", read, perm_i=[*range(1, rank - 1), 0])
 
 
 def _keep(operator: str, parameters: tuple[str, ...]) -> Callable[..., Any]:

@@ -34,3 +34,24 @@ def memory_of(tensor: Tensor) -> int:
             return storage.data_ptr()
         except (RuntimeError, NotImplementedError):  # a sparse tensor
             return 0
+
+
+def layout_of(tensor: Tensor) -> tuple[int, ...]:
+    """How the elements of a tensor lie in memory: its strides, of the axes that have more than one element."""
+    with untraced():
+        return tuple(step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1)
+
+
+def laid_out(tensor: Tensor, like: Tensor) -> Tensor:
+    """A tensor whose elements lie in memory as those of another one of its shape, if that has no gaps.
+
+    What a reshape() or contiguous() later on returns, a view or a copy, depends on it. This one is traced.
+    """
+    if layout_of(tensor) == layout_of(like):
+        return tensor
+    with untraced():
+        order = sorted(range(like.dim()), key=lambda axis: -like.stride(axis))
+        if not like.permute(order).is_contiguous():
+            return tensor
+    back = [order.index(axis) for axis in range(len(order))]
+    return tensor.permute(order).contiguous().permute(back)

@@ -126,7 +126,8 @@ def _wanted_opset(options: Mapping[str, Any]) -> int:
     """The opset that the result is to have."""
     if options.get("opset") is None and options.get("target") is not None:
         return find_target(options["target"]).nearest_opset(OPSET)
-    return int(options["opset"])
+    wanted = options.get("opset")
+    return wanted if isinstance(wanted, int) else OPSET
 
 
 def _tell(progress: Callable[[Event], None] | None, *event: Any) -> None:

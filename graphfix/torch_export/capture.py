@@ -220,13 +220,9 @@ def _match(found: Captured, program: torch.export.ExportedProgram) -> None:
     if len(kept) != len(outputs):
         raise ExportError(f"PyTorch's exporter made {len(outputs)} outputs of {len(kept)} results")
     found.outputs = dict(zip(kept, outputs, strict=True))
-    constants = [str(n) for n, spec in enumerate(results) if is_number(spec.arg)]
-    if constants:
-        found.notes.append(f"results that do not depend on the inputs are no outputs: number {', '.join(constants)}")
     final = found.program.graph_signature
     mutated = sorted({*signature.buffers_to_mutate.values(), *final.buffers_to_mutate.values()})
-    if mutated:
-        found.notes.append(f"the module writes into its buffer {mutated[0]}: the model starts anew in every run")
+    found.note_results([n for n, spec in enumerate(results) if is_number(spec.arg)], mutated)
 
 
 def _with_hints(shapes: Any) -> Any:

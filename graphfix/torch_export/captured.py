@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,3 +29,11 @@ class Captured:
     limits: Limits = field(default_factory=Limits)
     notes: list[str] = field(default_factory=list)
     base_dir: Path | None = None
+
+    def note_results(self, numbers: Sequence[int], written: Sequence[str]) -> None:
+        """Tell of results that are constant numbers, by their positions, and of buffers that the module writes."""
+        if numbers:
+            told = ", ".join(map(str, numbers))
+            self.notes.append(f"results that do not depend on the inputs are no outputs: number {told}")
+        if written:
+            self.notes.append(f"the module writes into its buffer {written[0]}: the model starts anew in every run")

@@ -77,7 +77,7 @@ def capture(
     _name_outputs(model, output_names)
     _drop_prefix(model)
     found.outputs = dict(zip(flat.results, output_names, strict=False))
-    found.notes += flat.notes()
+    found.note_results(flat.numbers, flat.written)
     if stuck:
         found.notes.append(f"the module runs with no other size of {', '.join(stuck)}: only the example's was traced")
     return found
@@ -142,17 +142,6 @@ class _Flat(torch.nn.Module):
     def told(self, error: Exception, subject: Subject) -> ExportError:
         """What to say of an error of the trace or the exporter."""
         return self.problem or diagnosis.tracing_error(error, subject.name)
-
-    def notes(self) -> list[str]:
-        """What is to be known of the module."""
-        told = []
-        if self.numbers:
-            told.append(
-                f"results that do not depend on the inputs are no outputs: number {', '.join(map(str, self.numbers))}"
-            )
-        if self.written:
-            told.append(f"the module writes into its buffer {self.written[0]}: the model starts anew in every run")
-        return told
 
 
 def _export(flat: _Flat, subject: Subject, names: list[str], dims: Dims, place: Path | None) -> onnx.ModelProto:
